@@ -1,0 +1,95 @@
+"""What a compiled kernel is: code for a device, its parameter layout, and the function for the emulator.
+
+This module must not compile; it holds what compiling gives, so that drivers need not know Numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One parameter of the compiled kernel: an argument is flattened into one or more.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the packed parameters.
+    dtype : numpy.dtype
+        What is stored there, such as uint64 for an address or float32 for a scalar.
+    argument : int
+        Index of the argument of the Python function that it belongs to.
+    path : tuple
+        Which part of the argument: ``()`` for a scalar, ``("address",)``, ``("shape", 0)``, ``("strides", 0)``,
+        ``("size",)``, ``("itemsize",)``, ``("meminfo",)``, ``("parent",)`` of an array, ``("real",)`` and ``("imag",)``
+        of a complex number; an item of a tuple puts ``("item", i)`` in front.
+    """
+
+    offset: int
+    dtype: np.dtype[Any]
+    argument: int
+    path: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """How the arguments of a kernel lie in its packed parameter bytes.
+
+    Attributes
+    ----------
+    leaves : tuple of Leaf
+        In the order of the compiled kernel's parameters.
+    nbytes : int
+        Bytes in all, by the rules of the kernel's parameter space (each leaf aligned to its size).
+    types : tuple
+        Numba type of each argument.
+    """
+
+    leaves: tuple[Leaf, ...]
+    nbytes: int
+    types: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelImage:
+    """A kernel compiled for argument types and a device.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's name in Python.
+    entry : str
+        Its symbol in the code.
+    cubin : bytes
+        Machine code for ``target``.
+    target : tuple of int
+        Compute capability.
+    layout : ParameterLayout
+        How arguments are packed.
+    function : callable
+        The Python function, which the emulator runs.
+    shared_bytes : int
+        Static shared memory of a block.
+    registers : int
+        Registers of a thread.
+    max_threads : int
+        Threads that a block may have with so many registers and the kernel's launch bounds.
+    ptx : str
+        The PTX that the machine code was made from.
+    """
+
+    name: str
+    entry: str
+    cubin: bytes = field(repr=False)
+    target: tuple[int, int]
+    layout: ParameterLayout = field(repr=False)
+    function: Callable[..., Any] = field(repr=False)
+    shared_bytes: int
+    registers: int
+    max_threads: int
+    ptx: str = field(repr=False)

@@ -1,0 +1,547 @@
+"""The definition of a graph: nodes and edges in one `networkx.DiGraph`, and the operands by name.
+
+Recording is lenient where a check can name the defect better and together with others (cycles, duplicate edges,
+nodes of other graphs), and strict where nothing sensible could be recorded (a name taken twice, a kernel that is
+none). This module must not judge, plan or run anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import networkx as nx
+import numpy as np
+
+from graphdsl.declare.expressions import Expr, Param
+from graphdsl.declare.interop import foreign_array
+from graphdsl.declare.kernel import as_kernel
+from graphdsl.declare.nodes import (
+    Dim3,
+    EmptyNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+    NodeOrNodes,
+    flatten,
+)
+from graphdsl.declare.operands import Array, Buffer, Extent, Space
+from graphdsl.errors import DeclarationError, Location
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+NodeType = TypeVar("NodeType", bound=Node)
+
+
+class Definition:
+    """Nodes, edges and operands of a graph. Users make a `Graph`, which adds what can be done with one.
+
+    Attributes
+    ----------
+    name : str
+        What drawings and messages call the graph.
+    dag : networkx.DiGraph
+        The one store of nodes and edges. Keys are node names; a node has the attribute ``node``, an edge the
+        attribute ``locations`` (where it was declared, once for each time). Edges to nodes of other graphs, which
+        are errors, are kept in the attribute ``foreign`` of the node of this graph.
+    operands : dict
+        `Buffer` and `Param` objects by name, in the order of declaration.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = _checked_name(name, "graph")
+        self.dag: nx.DiGraph[str] = nx.DiGraph()
+        self.operands: dict[str, Buffer | Param] = {}
+        self._scopes: list[str] = []
+        self._sequences: list[Node | None] = []
+
+    # Operands
+
+    def param(self, name: str, dtype: Any, default: Any | None = None) -> Param:
+        """Declare a named scalar that `GraphExec.update` can change.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the operands; a scope prefixes it.
+        dtype : dtype
+            NumPy scalar type: bool, integer, float or complex.
+        default : number, optional
+            The value until an update changes it. Without one, `instantiate` must be given a value.
+
+        Raises
+        ------
+        DeclarationError
+            If the name is taken, the dtype is not a scalar one, or the default does not fit it.
+
+        Examples
+        --------
+        >>> Definition().param("gain", np.float32, default=1.0).dtype
+        dtype('float32')
+        """
+        full = self._operand_name(name)
+        made = Param(full, _checked_dtype(dtype, full, scalar=True), default, self, _location())
+        self.operands[full] = made
+        return made
+
+    def device_array(self, name: str, shape: int | tuple[int, ...], dtype: Any) -> Buffer:
+        """Declare an array in device memory; every exec owns its own.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the operands; a scope prefixes it.
+        shape : int or tuple of int
+            Extents in elements; the array is C contiguous.
+        dtype : dtype
+            Type of an element; structured dtypes are allowed.
+        """
+        return self._buffer(name, shape, dtype, "device")
+
+    def host_array(self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pinned: bool = True) -> Buffer:
+        """Declare an array in host memory; every exec owns its own, and `GraphExec` gives it as a NumPy array.
+
+        Parameters
+        ----------
+        name, shape, dtype
+            As for `device_array`.
+        pinned : bool
+            Page-locked, so that copies run at full speed and without staging; kernels can read it too.
+        """
+        return self._buffer(name, shape, dtype, "pinned" if pinned else "pageable")
+
+    def _buffer(self, name: str, shape: Any, dtype: Any, space: Space) -> Buffer:
+        full = self._operand_name(name)
+        made = Buffer(full, _checked_shape(shape, full), _checked_dtype(dtype, full), space, self, location=_location())
+        self.operands[full] = made
+        return made
+
+    def external(self, name: str, owner: Any) -> Buffer:
+        """Adopt memory that somebody else owns; it is kept alive, and can be re-bound by an update.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the operands; a scope prefixes it.
+        owner : object
+            A NumPy array or an object with the buffer protocol (host memory), or an object with
+            ``__cuda_array_interface__`` or ``__dlpack__`` (device memory, or pinned memory where DLPack says so).
+
+        Raises
+        ------
+        DeclarationError
+            If the memory cannot be found or used.
+
+        Examples
+        --------
+        >>> Definition().external("w", np.zeros(4, np.float32))
+        w: float32[4] pageable
+        """
+        full = self._operand_name(name)
+        found = foreign_array(owner, full)
+        made = Buffer(
+            full,
+            found.shape,
+            found.dtype,
+            found.space,
+            self,
+            strides=found.strides,
+            owner=owner,
+            readonly=found.readonly,
+            location=_location(),
+        )
+        self.operands[full] = made
+        return made
+
+    # Nodes
+
+    def kernel(
+        self,
+        kernel: Any,
+        *,
+        grid: Any,
+        block: Any,
+        args: Iterable[Any] = (),
+        shared_bytes: Extent = 0,
+        signature: Any = None,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> KernelNode:
+        """Declare a kernel launch.
+
+        Parameters
+        ----------
+        kernel : callable
+            A function decorated with ``numba.cuda.jit``, or a plain Python function.
+        grid, block : int, Expr, or tuple of up to three of them
+            Blocks in the grid and threads in a block, x first.
+        args : iterable
+            One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these.
+        shared_bytes : int or Expr
+            Dynamic shared memory of a block.
+        signature : str or Numba signature, optional
+            Types to compile for, such as ``"void(float32[:], int32)"``; by default they follow the operands.
+        name : str, optional
+            Unique among the nodes; by default made from the kernel's name.
+        after : node or list of nodes
+            What it is ordered after.
+
+        Returns
+        -------
+        KernelNode
+        """
+        made = as_kernel(kernel, node=name)
+        args = tuple(args) if isinstance(args, Iterable) else (args,)
+        full = self._node_name(name, made.name)
+        node = KernelNode(
+            full,
+            self,
+            _location(),
+            made,
+            _dim3(grid, full, "grid"),
+            _dim3(block, full, "block"),
+            _extent(shared_bytes, full, "shared_bytes"),
+            args,
+            signature,
+        )
+        return self._add(node, after)
+
+    def memcpy(
+        self,
+        destination: Array,
+        source: Array,
+        *,
+        nbytes: Extent | None = None,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> MemcpyNode:
+        """Declare a copy; the destination comes first, as in `numpy.copyto`.
+
+        Parameters
+        ----------
+        destination, source : Buffer or View
+            Contiguous arrays in device, pinned or pageable memory. Without ``nbytes`` they agree in shape and dtype.
+        nbytes : int or Expr, optional
+            Bytes to copy from the start of both, whatever their dtypes.
+        name, after
+            As for `kernel`; the default name tells source and destination.
+        """
+        _require_array(destination, name, "destination")
+        _require_array(source, name, "source")
+        full = self._node_name(name, f"{_last(source)}_to_{_last(destination)}")
+        size = None if nbytes is None else _extent(nbytes, full, "nbytes")
+        return self._add(MemcpyNode(full, self, _location(), destination, source, size), after)
+
+    def memset(
+        self, destination: Array, value: Any, *, name: str | None = None, after: NodeOrNodes = ()
+    ) -> MemsetNode:
+        """Declare that every element of ``destination`` is set to ``value``.
+
+        Parameters
+        ----------
+        destination : Buffer or View
+            Contiguous array in device or pinned memory.
+        value : number or Expr
+            A value of its dtype. The driver repeats 1, 2 or 4 bytes, so an 8- or 16-byte element takes only values
+            whose bytes repeat so, such as 0.
+        name, after
+            As for `kernel`.
+        """
+        _require_array(destination, name, "destination")
+        full = self._node_name(name, f"set_{_last(destination)}")
+        return self._add(MemsetNode(full, self, _location(), destination, value), after)
+
+    def host(
+        self,
+        function: Callable[..., Any],
+        args: Iterable[Any] = (),
+        *,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> HostNode:
+        """Declare a call of a Python function on the host.
+
+        Parameters
+        ----------
+        function : callable
+            Called in a thread of the driver; it may make no CUDA calls. An exception is kept and raised by the next
+            synchronise.
+        args : iterable
+            Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is.
+        name, after
+            As for `kernel`.
+        """
+        if not callable(function):
+            raise DeclarationError(
+                "a host node calls a function",
+                node=name,
+                field="function",
+                value=f"{function!r} of type {type(function).__name__}",
+                remedy="Pass a callable.",
+            )
+        full = self._node_name(name, getattr(function, "__name__", "host").strip("<>"))
+        return self._add(HostNode(full, self, _location(), function, tuple(args)), after)
+
+    def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
+        """Declare a node that does nothing: a barrier."""
+        return self._add(EmptyNode(self._node_name(name, "empty"), self, _location()), after)
+
+    # Edges and grouping
+
+    def edge(self, before: NodeOrNodes, after: NodeOrNodes) -> None:
+        """Order each node of ``after`` behind each node of ``before``; both may be lists."""
+        location = _location()
+        afters = list(flatten(after))
+        for source in flatten(before):
+            for target in afters:
+                self._add_edge(source, target, location)
+
+    def _add_edge(self, source: Node, target: Node, location: Location) -> None:
+        if source.definition is self and target.definition is self:
+            edges = self.dag._adj[source.name] if source.name in self.dag else {}  # type: ignore[attr-defined]
+            if target.name in edges:
+                edges[target.name]["locations"] += (location,)
+            else:
+                self.dag.add_edge(source.name, target.name, locations=(location,))
+            return
+        local = source if source.definition is self else target
+        if local.definition is not self:
+            raise DeclarationError(
+                f"an edge of graph {self.name!r} joins nodes of that graph",
+                node=source.name,
+                field="edge",
+                value=f"{source.name} >> {target.name}",
+                remedy="Call edge on the graph that the nodes belong to.",
+            )
+        foreign = (source, target, location)
+        self.dag.nodes[local.name].setdefault("foreign", []).append(foreign)
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Prefix the names of what is declared inside with ``name/``; drawings show a cluster.
+
+        Examples
+        --------
+        >>> graph = Definition()
+        >>> with graph.scope("layer0"):
+        ...     graph.empty(name="start").name
+        'layer0/start'
+        """
+        self._scopes.append(_checked_name(name, "scope"))
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+
+    @contextmanager
+    def sequence(self) -> Iterator[None]:
+        """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
+        self._sequences.append(self._sequences[-1] if self._sequences else None)
+        try:
+            yield
+        finally:
+            last = self._sequences.pop()
+            if self._sequences:
+                self._sequences[-1] = last
+
+    # Looking things up
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, in the order of declaration."""
+        return [data["node"] for _, data in self.dag.nodes.data()]
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises
+        ------
+        DeclarationError
+            If there is none; close names are suggested.
+        """
+        try:
+            return self.dag.nodes[name]["node"]  # type: ignore[no-any-return]
+        except KeyError:
+            raise unknown_name(name, self.dag, "node") from None
+
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """A copy of the DAG for networkx: keys are node names.
+
+        Returns
+        -------
+        networkx.DiGraph
+            Nodes have the attributes ``kind``, ``scope`` and ``node``; the graph has ``name``.
+        """
+        copy: nx.DiGraph[str] = nx.DiGraph(name=self.name)
+        for name, data in self.dag.nodes.data():
+            node = data["node"]
+            copy.add_node(name, kind=node.kind, scope=node.scope, node=node)
+        copy.add_edges_from(self.dag.edges)
+        return copy
+
+    def __len__(self) -> int:
+        return len(self.dag)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {len(self.dag)} nodes, {self.dag.number_of_edges()} edges>"
+
+    # Names
+
+    def _operand_name(self, name: str) -> str:
+        full = "/".join([*self._scopes, _checked_name(name, "operand")])
+        if full in self.operands:
+            raise DeclarationError(
+                f"graph {self.name!r} already has an operand of this name",
+                field="name",
+                value=repr(full),
+                remedy="Choose another name, or make a new Graph.",
+                location=self.operands[full].location,
+            )
+        return full
+
+    def _node_name(self, name: str | None, fallback: str) -> str:
+        prefix = "".join(f"{scope}/" for scope in self._scopes)
+        if name is not None:
+            full = prefix + _checked_name(name, "node")
+            if full in self.dag:
+                raise DeclarationError(
+                    f"graph {self.name!r} already has a node of this name",
+                    node=full,
+                    field="name",
+                    remedy="Choose another name, or leave it out and one is made.",
+                    location=self.dag.nodes[full]["node"].location,
+                )
+            return full
+        full = prefix + fallback
+        if full not in self.dag:
+            return full
+        # Where the last free number was is kept, so that a thousand nodes of one kernel take linear time.
+        numbers = self.dag.graph.setdefault("numbers", {})
+        for number in itertools.count(numbers.get(full, 1)):
+            if f"{full}_{number}" not in self.dag:
+                numbers[full] = number + 1
+                return f"{full}_{number}"
+        raise AssertionError("unreachable: count never ends")
+
+    def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
+        befores = [] if after == () else list(flatten(after))
+        self.dag.add_node(node.name, node=node)
+        if self._sequences:
+            if self._sequences[-1] is not None:
+                befores.insert(0, self._sequences[-1])
+            self._sequences[-1] = node
+        for before in befores:
+            self._add_edge(before, node, node.location)
+        return node
+
+
+def unknown_name(name: Any, known: Iterable[str], what: str) -> DeclarationError:
+    """The error for a name that is not there, with close ones as the remedy."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, n=3) or names[:5]
+    remedy = f"Names close to it: {', '.join(close)}." if close else f"There is no {what} at all."
+    return DeclarationError(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
+
+
+def _location() -> Location:
+    """File and line of the first frame outside the package: where the user declared it."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _last(array: Array) -> str:
+    return array.buffer.name.rpartition("/")[2]
+
+
+def _checked_name(name: Any, what: str) -> str:
+    if isinstance(name, str) and name and name.isprintable():
+        return name
+    raise DeclarationError(
+        f"the name of a {what} is a string of printable characters, and not empty",
+        field="name",
+        value=repr(name),
+        remedy="Choose such a name.",
+    )
+
+
+def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
+    extents = shape if isinstance(shape, (tuple, list)) else (shape,)
+    for extent in extents:
+        if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)) or extent < 0:
+            raise DeclarationError(
+                "the extents of an array are non-negative integers, fixed when it is declared",
+                field=f"shape of {name}",
+                value=shape,
+                remedy="Declare the largest shape, and pass a param or a slice with a param as bound for the part used.",
+            )
+    return tuple(int(extent) for extent in extents)
+
+
+def _checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[Any]:
+    try:
+        made = np.dtype(dtype)
+    except TypeError as problem:
+        raise DeclarationError(
+            "a dtype is what numpy.dtype takes", field=f"dtype of {name}", value=repr(dtype), remedy=str(problem)
+        ) from None
+    allowed = "biufcMm" if scalar else "biufcMmV"
+    if made.kind not in allowed or made.hasobject or made.itemsize == 0 or not made.isnative:
+        raise DeclarationError(
+            "a device works on numbers in the machine's byte order" + ("" if scalar else " and on structures of them"),
+            field=f"dtype of {name}",
+            value=repr(dtype),
+            remedy="Use a bool, integer, float or complex dtype.",
+        )
+    return made
+
+
+def _require_array(operand: Any, node: str | None, field: str) -> None:
+    if not isinstance(operand, Array):
+        raise DeclarationError(
+            "it must be an array of the graph, or a slice of one",
+            node=node,
+            field=field,
+            value=f"{operand!r} of type {type(operand).__name__}",
+            remedy="Declare it with device_array, host_array or external.",
+        )
+
+
+def _dim3(dims: Any, node: str, field: str) -> Dim3:
+    given = dims if isinstance(dims, (tuple, list)) else (dims,)
+    if not 1 <= len(given) <= 3:
+        raise DeclarationError(
+            "it has one to three dimensions",
+            node=node,
+            field=field,
+            value=dims,
+            remedy="Pass an int, or a tuple of up to three.",
+        )
+    x, *rest = (_extent(extent, node, field) for extent in given)
+    y, z = (*rest, 1, 1)[:2]
+    return x, y, z
+
+
+def _extent(extent: Any, node: str, field: str) -> Extent:
+    if type(extent) is int:
+        return extent
+    if isinstance(extent, Expr) and extent.dtype.kind in "iu":
+        return extent
+    if isinstance(extent, np.integer):
+        return int(extent)
+    raise DeclarationError(
+        "it is an integer, or an integer expression on params",
+        node=node,
+        field=field,
+        value=f"{extent!r} of type {type(extent).__name__}",
+        remedy="Use // or cdiv for whole numbers, and an integer dtype for the params in it.",
+    )

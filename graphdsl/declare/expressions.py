@@ -1,0 +1,367 @@
+"""Named scalars and the arithmetic on them.
+
+An `Expr` may stand wherever a number may: kernel arguments, grid, block, dynamic shared memory, copy sizes, view
+bounds. Equal expressions are equal objects in the sense of ``==`` and ``hash``, so that a run evaluates each of
+them once however many nodes share it. This module must know nothing of nodes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+import numpy as np
+
+from graphdsl.errors import DeclarationError, GraphdslError, Location
+
+if TYPE_CHECKING:
+    from graphdsl.declare.definition import Definition
+
+Number = Union[int, float, complex, np.generic]
+Scalar = Union[Number, "Expr"]
+
+
+def _cdiv(numerator: Any, denominator: Any) -> Any:
+    return -(-numerator // denominator)
+
+
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "cdiv": _cdiv,
+    "minimum": min,
+    "maximum": max,
+}
+
+
+class Expr:
+    """Arithmetic on params: ``+ - * // %``, unary minus, `cdiv`, `minimum`, `maximum`.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        The result type by NumPy's promotion rules, Python numbers being weak.
+    params : frozenset of Param
+        The params that the value depends on.
+    """
+
+    __slots__ = ("dtype", "params")
+    dtype: np.dtype[Any]
+    params: frozenset[Param]
+
+    def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
+        """The value, given one for each param by name; ``memo`` shares sub-results between calls."""
+        raise NotImplementedError
+
+    def __add__(self, other: Scalar) -> Expr:
+        return _binary("+", self, other)
+
+    def __radd__(self, other: Scalar) -> Expr:
+        return _binary("+", other, self)
+
+    def __sub__(self, other: Scalar) -> Expr:
+        return _binary("-", self, other)
+
+    def __rsub__(self, other: Scalar) -> Expr:
+        return _binary("-", other, self)
+
+    def __mul__(self, other: Scalar) -> Expr:
+        return _binary("*", self, other)
+
+    def __rmul__(self, other: Scalar) -> Expr:
+        return _binary("*", other, self)
+
+    def __floordiv__(self, other: Scalar) -> Expr:
+        return _binary("//", self, other)
+
+    def __rfloordiv__(self, other: Scalar) -> Expr:
+        return _binary("//", other, self)
+
+    def __mod__(self, other: Scalar) -> Expr:
+        return _binary("%", self, other)
+
+    def __rmod__(self, other: Scalar) -> Expr:
+        return _binary("%", other, self)
+
+    def __neg__(self) -> Expr:
+        return _binary("-", 0, self)
+
+    def __bool__(self) -> bool:
+        raise DeclarationError(
+            "a param has no value while the graph is declared, so it cannot decide an if, while, and, or",
+            value=str(self),
+            remedy="Use minimum, maximum or cdiv, or decide inside the kernel.",
+        )
+
+    def __index__(self) -> int:
+        raise DeclarationError(
+            "a param has no value while the graph is declared, so it cannot be turned into an int",
+            value=str(self),
+            remedy="Pass the expression itself: grid, block, sizes, slices and kernel arguments take it.",
+        )
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        raise DeclarationError(
+            "a param has no value while the graph is declared, so it cannot be turned into a float",
+            value=str(self),
+            remedy="Pass the expression itself as the kernel argument.",
+        )
+
+
+class Param(Expr):
+    """A named, typed scalar of a graph; `GraphExec.update` changes it by name.
+
+    Made by `Graph.param`. Two params are equal only if they are the same object.
+    """
+
+    __slots__ = ("name", "default", "definition", "location")
+
+    def __init__(
+        self,
+        name: str,
+        dtype: np.dtype[Any],
+        default: Any | None,
+        definition: Definition,
+        location: Location | None = None,
+    ) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.default = None if default is None else convert_scalar(default, dtype, field=f"default of param {name!r}")
+        self.definition = definition
+        self.location = location
+        self.params = frozenset((self,))
+
+    def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
+        return values[self.name]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class BinaryExpr(Expr):
+    """One operation on two operands, at least one of them an expression."""
+
+    __slots__ = ("function", "left", "right", "_hash")
+
+    def __init__(self, function: str, left: Scalar, right: Scalar) -> None:
+        self.function = function
+        self.left = left
+        self.right = right
+        self.params = _params(left) | _params(right)
+        self.dtype = _result_type(function, left, right)
+        self._hash = hash((function, left, right))
+
+    def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
+        memo = {} if memo is None else memo
+        try:
+            return memo[self]
+        except KeyError:
+            pass
+        left = self.left.evaluate(values, memo) if isinstance(self.left, Expr) else self.left
+        right = self.right.evaluate(values, memo) if isinstance(self.right, Expr) else self.right
+        memo[self] = value = _FUNCTIONS[self.function](left, right)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, BinaryExpr) or self._hash != other._hash:
+            return False
+        # 1 == 1.0 == True in Python, but they promote differently.
+        return (
+            self.function == other.function
+            and self.dtype == other.dtype
+            and self.left == other.left
+            and self.right == other.right
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        if self.function.isidentifier():
+            return f"{self.function}({self.left}, {self.right})"
+        return f"({self.left} {self.function} {self.right})"
+
+
+def _params(operand: Scalar) -> frozenset[Param]:
+    return operand.params if isinstance(operand, Expr) else frozenset()
+
+
+def _binary(function: str, left: Any, right: Any) -> Expr:
+    for side in (left, right):
+        if not isinstance(side, (Expr, int, float, complex, np.number, np.bool_)):
+            return NotImplemented
+    return BinaryExpr(function, left, right)
+
+
+def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
+    # NumPy 2 promotes Python numbers weakly only where they stand as values, so pass them through as such.
+    sides = [side.dtype if isinstance(side, Expr) else side for side in (left, right)]
+    try:
+        return np.result_type(*sides)
+    except OverflowError:
+        raise DeclarationError(
+            f"a Python number must fit the dtype of the param beside it, {sides[0]} {function} {sides[1]} does not",
+            remedy="Give the param a wider dtype.",
+        ) from None
+
+
+def _require_scalars(call: str, operands: Iterable[Any]) -> None:
+    for operand in operands:
+        if isinstance(operand, Expr) or isinstance(operand, (int, float, np.number)):
+            continue
+        raise DeclarationError(
+            f"{call} takes numbers and expressions on params",
+            field="operand",
+            value=f"{operand!r} of type {type(operand).__name__}",
+            remedy="Pass an int, a float, a param or an expression on params.",
+        )
+
+
+def cdiv(numerator: Scalar, denominator: Scalar) -> Any:
+    """Ceiling division, the usual way to a grid size.
+
+    Parameters
+    ----------
+    numerator, denominator : int or Expr
+        Numbers, params, or expressions on params.
+
+    Returns
+    -------
+    int or Expr
+        A number if both are numbers, else an expression.
+
+    Examples
+    --------
+    >>> cdiv(1000, 256)
+    4
+    """
+    return _call("cdiv", numerator, denominator)
+
+
+def minimum(left: Scalar, right: Scalar) -> Any:
+    """The smaller of two numbers or expressions on params.
+
+    Examples
+    --------
+    >>> minimum(3, 5)
+    3
+    """
+    return _call("minimum", left, right)
+
+
+def maximum(left: Scalar, right: Scalar) -> Any:
+    """The larger of two numbers or expressions on params.
+
+    Examples
+    --------
+    >>> maximum(3, 5)
+    5
+    """
+    return _call("maximum", left, right)
+
+
+def _call(function: str, left: Any, right: Any) -> Any:
+    _require_scalars(function, (left, right))
+    if isinstance(left, Expr) or isinstance(right, Expr):
+        return BinaryExpr(function, left, right)
+    try:
+        return _FUNCTIONS[function](left, right)
+    except ZeroDivisionError:
+        raise DeclarationError(
+            "the denominator may not be 0",
+            field="cdiv",
+            value=f"cdiv({left}, {right})",
+            remedy="Pass a positive denominator, such as the block size.",
+        ) from None
+
+
+def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
+    """``operand`` itself if it is a number, else its value given one for each param by name."""
+    return operand.evaluate(values, memo) if isinstance(operand, Expr) else operand
+
+
+ErrorType = TypeVar("ErrorType", bound=GraphdslError)
+
+
+def convert_scalar(
+    value: Any, dtype: np.dtype[Any], *, field: str, error: type[ErrorType] = DeclarationError, **details: Any
+) -> Any:
+    """``value`` as a Python number that ``dtype`` holds without loss of kind or range.
+
+    Integers must be in range and a float does not become an integer; rounding of a float to the precision
+    of ``dtype`` is no loss. A finite float that would overflow to infinity is refused.
+
+    Parameters
+    ----------
+    value : number
+        A Python or NumPy number.
+    dtype : numpy.dtype
+        The dtype wanted; its kind is one of ``b i u f c M m``.
+    field : str
+        What the value is for, as the message calls it.
+    error : type of GraphdslError
+        The error raised where ``value`` does not fit; ``details`` are passed to it.
+    """
+    kind = dtype.kind
+    if kind in "Mm":
+        return _convert_time(value, dtype, field, error, details)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.generic):
+        value = value.item()
+    wanted = {"b": "a bool", "i": "an integer", "u": "a non-negative integer", "f": "a real number"}.get(kind, "a number")
+    allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "c": (int, float, complex)}.get(kind, ())
+    if kind == "b" and value in (0, 1) and isinstance(value, int):
+        return bool(value)
+    if not isinstance(value, allowed) or (kind != "b" and isinstance(value, bool) and kind in "fc"):
+        raise error(
+            f"a {dtype} takes {wanted}, not a {type(value).__name__}",
+            field=field,
+            value=repr(value),
+            remedy=f"Pass {wanted}, or give the param another dtype.",
+            **details,
+        )
+    if kind in "iu":
+        value = int(value)
+        limits = np.iinfo(dtype)
+        if not limits.min <= value <= limits.max:
+            raise error(
+                f"a {dtype} holds {limits.min} to {limits.max}",
+                field=field,
+                value=value,
+                remedy="Pass a value in range, or give the param a wider dtype.",
+                **details,
+            )
+    elif kind in "fc" and dtype.itemsize < (8 if kind == "f" else 16):
+        with np.errstate(over="ignore"):
+            overflows = np.isfinite(value) and not np.isfinite(dtype.type(value))
+        if overflows:
+            raise error(
+                f"a {dtype} cannot hold a number so large",
+                field=field,
+                value=value,
+                remedy="Pass a smaller value, or give the param a wider dtype.",
+                **details,
+            )
+    return value
+
+
+def _convert_time(value: Any, dtype: np.dtype[Any], field: str, error: type[ErrorType], details: Any) -> Any:
+    try:
+        return np.array(value).astype(dtype, casting="same_kind")[()]
+    except (TypeError, ValueError):
+        raise error(
+            f"a {dtype} takes a value that NumPy casts to it",
+            field=field,
+            value=repr(value),
+            remedy=f"Pass numpy.{dtype.type.__name__}(...) of the right unit.",
+            **details,
+        ) from None

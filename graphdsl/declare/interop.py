@@ -1,0 +1,174 @@
+"""Reads where foreign memory lies: `__cuda_array_interface__`, DLPack, NumPy arrays and the buffer protocol.
+
+Nothing is copied and no CUDA library is asked. This module must not keep references: whoever asks keeps the owner.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdsl.declare.operands import Space, contiguous_strides
+from graphdsl.errors import DeclarationError
+
+
+@dataclass(frozen=True)
+class ForeignArray:
+    """Where the elements of a foreign array lie.
+
+    Attributes
+    ----------
+    address : int
+        Address of the first element, on the device or the host as ``space`` says.
+    shape, strides : tuple of int
+        Extents in elements, strides in bytes.
+    dtype : numpy.dtype
+        Type of an element.
+    space : "device", "pinned" or "pageable"
+        Where the memory lives.
+    readonly : bool
+        True if the owner forbids writing.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    space: Space
+    readonly: bool
+
+
+def foreign_array(owner: Any, name: str) -> ForeignArray:
+    """Where the memory of ``owner`` lies.
+
+    Parameters
+    ----------
+    owner : object
+        A NumPy array, an object with ``__cuda_array_interface__`` (Numba, CuPy, PyTorch, our `DeviceArray`), with
+        ``__dlpack__`` (cuda.core ``Buffer``, JAX), or with the buffer protocol (``bytearray``, ``array.array``).
+    name : str
+        Name of the operand, for messages.
+
+    Raises
+    ------
+    DeclarationError
+        If the object offers none of these, or memory that a graph cannot use.
+    """
+    if isinstance(owner, np.ndarray):
+        return _from_numpy(owner, name)
+    # PyTorch raises from the property itself, for instance for tensors that require a gradient.
+    try:
+        interface = getattr(owner, "__cuda_array_interface__", None)
+    except Exception as problem:
+        interface = None
+        if not hasattr(owner, "__dlpack__"):
+            raise _refused(owner, name, str(problem)) from problem
+    if interface is not None:
+        return _from_interface(interface, owner, name)
+    if hasattr(owner, "__dlpack__"):
+        return _from_dlpack(owner, name)
+    try:
+        view = np.frombuffer(owner, dtype=np.uint8) if isinstance(owner, (bytes, bytearray)) else np.asarray(memoryview(owner))
+    except TypeError:
+        raise _refused(owner, name, "it has no __cuda_array_interface__, no __dlpack__ and no buffer protocol") from None
+    return _from_numpy(view, name)
+
+
+def _refused(owner: Any, name: str, why: str) -> DeclarationError:
+    return DeclarationError(
+        f"an external operand needs memory that can be found: {why}",
+        field=name,
+        value=f"an object of type {type(owner).__name__}",
+        remedy="Pass a NumPy array, or a device array of Numba, CuPy, PyTorch or cuda.core.",
+    )
+
+
+def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ForeignArray:
+    if array.dtype.hasobject:
+        raise DeclarationError(
+            "an array of Python objects cannot be used on a device",
+            field=name,
+            value=f"dtype {array.dtype}",
+            remedy="Use a numeric or structured dtype.",
+        )
+    if any(stride < 0 for stride in array.strides):
+        raise DeclarationError(
+            "the strides of an external operand may not be negative",
+            field=name,
+            value=f"strides {array.strides}",
+            remedy="Pass numpy.ascontiguousarray(...), kept alive by you or by the graph.",
+        )
+    return ForeignArray(
+        array.ctypes.data, array.shape, array.strides, array.dtype, "pageable", not array.flags.writeable
+    )
+
+
+def _from_interface(interface: dict[str, Any], owner: Any, name: str) -> ForeignArray:
+    if interface.get("mask") is not None:
+        raise _refused(owner, name, "it is masked")
+    shape = tuple(int(extent) for extent in interface["shape"])
+    # A structured dtype stands in "descr"; "typestr" then only says how many bytes it has.
+    structured = interface["typestr"].startswith("|V") and "descr" in interface
+    dtype = np.dtype([tuple(field) for field in interface["descr"]] if structured else interface["typestr"])
+    address, readonly = interface["data"]
+    strides = interface.get("strides") or contiguous_strides(shape, dtype.itemsize)
+    return ForeignArray(int(address), shape, tuple(map(int, strides)), dtype, "device", bool(readonly))
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    """`DLTensor` of dlpack.h: the first member of `DLManagedTensor`, whose layout is stable since version 0.2."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DL_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_DL_SPACES: dict[int, Space] = {1: "pageable", 2: "device", 3: "pinned", 13: "device"}
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _from_dlpack(owner: Any, name: str) -> ForeignArray:
+    try:
+        device_type = int(owner.__dlpack_device__()[0])
+        # -1 asks the producer not to synchronise: ordering with other streams is the graph's user's to say.
+        capsule = owner.__dlpack__(stream=-1) if device_type in (2, 13) else owner.__dlpack__()
+    except Exception as problem:
+        raise _refused(owner, name, str(problem)) from problem
+    address = _capsule_pointer(capsule, b"dltensor")
+    tensor = _DLTensor.from_address(address)
+    if device_type not in _DL_SPACES:
+        raise _refused(owner, name, f"its DLPack device type {device_type} is neither CUDA nor host memory")
+    kind = _DL_KINDS.get(tensor.dtype.code)
+    if kind is None or tensor.dtype.lanes != 1 or tensor.dtype.bits % 8:
+        raise _refused(
+            owner, name, f"NumPy has no dtype for DLPack type code {tensor.dtype.code} of {tensor.dtype.bits} bits"
+        )
+    dtype = np.dtype("?" if kind == "b" else f"{kind}{tensor.dtype.bits // 8}")
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
+    else:
+        strides = contiguous_strides(shape, dtype.itemsize)
+    data = (tensor.data or 0) + tensor.byte_offset
+    return ForeignArray(data, shape, strides, dtype, _DL_SPACES[device_type], False)

@@ -1,0 +1,122 @@
+"""What a kernel is before it is compiled: a Python function with the options of its decorator.
+
+Numba is not imported here: a ``@cuda.jit`` function is known by its attributes. This module must not decide types;
+`graphdsl.compile` does.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+from graphdsl.errors import DeclarationError
+
+# What changes the code that Numba makes. The rest of a decorator's options concern Numba's own launches.
+_CODE_OPTIONS = ("debug", "lineinfo", "opt", "fastmath", "link", "launch_bounds", "max_registers", "inline")
+
+
+class Kernel:
+    """A kernel as declared, before types are known; one object for one function.
+
+    Attributes
+    ----------
+    function : callable
+        The Python function.
+    name : str
+        Its name.
+    parameters : tuple of str
+        Names of its parameters, in order.
+    signatures : tuple
+        Signatures declared at its decorator, as tuples of Numba types; empty if types follow the operands.
+    options : dict
+        Compiler options given to the decorator: ``fastmath``, ``debug``, ``link`` and so on.
+    """
+
+    __slots__ = ("function", "name", "parameters", "signatures", "options", "__weakref__")
+
+    def __init__(
+        self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.parameters = tuple(inspect.signature(function).parameters)
+        self.signatures = signatures
+        self.options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(self.parameters)})"
+
+
+_kernels: weakref.WeakKeyDictionary[Any, Kernel] = weakref.WeakKeyDictionary()
+
+
+def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
+    """The `Kernel` of a ``@cuda.jit`` function or a plain Python function; always the same object for the same one.
+
+    Parameters
+    ----------
+    source : object
+        A function decorated with ``numba.cuda.jit`` (lazy or with signatures), a plain Python function, or a `Kernel`.
+    node : str, optional
+        Name of the node, for messages.
+
+    Raises
+    ------
+    DeclarationError
+        If ``source`` is none of these, or a device function.
+    """
+    if isinstance(source, Kernel):
+        return source
+    try:
+        kernel = _kernels.get(source)
+    except TypeError:
+        kernel = None
+    if kernel is None:
+        kernel = _kernels[source] = _make(source, node)
+    return kernel
+
+
+def _make(source: Any, node: str | None) -> Kernel:
+    if isinstance(source, FunctionType):
+        # A weak key whose value refers to it would live for ever; functions are few, and modules keep them anyway.
+        return _checked(Kernel(source), node)
+    function = getattr(source, "py_func", None)
+    options = getattr(source, "targetoptions", None)
+    if function is None or options is None:
+        raise DeclarationError(
+            "a kernel is a function decorated with numba.cuda.jit, or a plain Python function",
+            node=node,
+            field="kernel",
+            value=f"{source!r} of type {type(source).__name__}",
+            remedy="Decorate the function with @cuda.jit and pass it without [grid, block].",
+        )
+    if options.get("device"):
+        raise DeclarationError(
+            "a device function cannot be launched",
+            node=node,
+            field="kernel",
+            value=function.__name__,
+            remedy="Decorate it with @cuda.jit, without device=True, or call it from a kernel.",
+        )
+    # Overloads that the decorator's signatures made; a lazy dispatcher may have some from earlier launches too.
+    declared = () if getattr(source, "_can_compile", True) else tuple(getattr(source, "overloads", ()))
+    kept = {key: options[key] for key in _CODE_OPTIONS if options.get(key)}
+    if options.get("opt") is False:
+        kept["opt"] = False
+    return _checked(Kernel(function, declared, kept), node)
+
+
+def _checked(kernel: Kernel, node: str | None) -> Kernel:
+    for parameter in inspect.signature(kernel.function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise DeclarationError(
+                "a kernel takes positional parameters only",
+                node=node,
+                field="kernel",
+                value=f"parameter {parameter} of {kernel.name}",
+                remedy="Spell out each parameter.",
+            )
+    return kernel

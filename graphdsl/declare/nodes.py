@@ -1,0 +1,249 @@
+"""One operation of a graph: what it does and to which operands.
+
+A node is immutable once declared; its edges live in the definition. This module must not decide whether a node makes
+sense: it records what was said, and `graphdsl.check` judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Union
+
+from graphdsl.declare.expressions import Scalar
+from graphdsl.declare.kernel import Kernel
+from graphdsl.declare.operands import Array, Extent
+from graphdsl.errors import DeclarationError, Location
+
+if TYPE_CHECKING:
+    from graphdsl.declare.definition import Definition
+
+Dim3 = tuple[Extent, Extent, Extent]
+
+
+class Node:
+    """One operation of a graph; made by the methods of `Graph`.
+
+    ``a >> b`` orders ``b`` after ``a``; lists may stand on either side of a node.
+
+    Attributes
+    ----------
+    name : str
+        Unique in the graph.
+    definition : Definition
+        The graph it belongs to.
+    location : tuple of str and int
+        File and line of the declaration.
+    """
+
+    __slots__ = ("name", "definition", "location")
+    kind: ClassVar[str] = "node"
+
+    def __init__(self, name: str, definition: Definition, location: Location) -> None:
+        self.name = name
+        self.definition = definition
+        self.location = location
+
+    @property
+    def scope(self) -> str:
+        """Name of the scope that the node was declared in; empty at the top."""
+        return self.name.rpartition("/")[0]
+
+    def operands(self) -> tuple[Any, ...]:
+        """Everything that the node works on: arrays, expressions and literals, in the order of its fields."""
+        return ()
+
+    def after(self, *others: NodeOrNodes) -> Node:
+        """Order this node after ``others``, nodes or lists of nodes; gives this node."""
+        self.definition.edge(others, self)
+        return self
+
+    def __rshift__(self, other: NodeOrNodes) -> Node | NodeList:
+        return _connect(self, other)
+
+    def __rrshift__(self, other: NodeOrNodes) -> Node:
+        _connect(other, self)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name!r}>"
+
+
+NodeOrNodes = Union[Node, Iterable["NodeOrNodes"]]
+
+
+class NodeList(list[Node]):
+    """Nodes side by side in a chain of ``>>``."""
+
+    def __rshift__(self, other: NodeOrNodes) -> Node | NodeList:
+        return _connect(self, other)
+
+    def __rrshift__(self, other: NodeOrNodes) -> NodeList:
+        _connect(other, self)
+        return self
+
+
+def flatten(nodes: NodeOrNodes) -> Iterator[Node]:
+    """The nodes in a node, or in nested lists of nodes."""
+    if isinstance(nodes, Node):
+        yield nodes
+    elif isinstance(nodes, Iterable) and not isinstance(nodes, (str, bytes)):
+        for item in nodes:
+            yield from flatten(item)
+    else:
+        raise DeclarationError(
+            "an edge joins nodes, or lists of nodes",
+            field="edge",
+            value=f"{nodes!r} of type {type(nodes).__name__}",
+            remedy="Pass what the node methods of the graph returned.",
+        )
+
+
+def _connect(before: NodeOrNodes, after: NodeOrNodes) -> Node | NodeList:
+    befores, afters = NodeList(flatten(before)), NodeList(flatten(after))
+    if befores:
+        befores[0].definition.edge(befores, afters)
+    return after if isinstance(after, Node) else afters
+
+
+class KernelNode(Node):
+    """A kernel launch.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        What is launched.
+    grid, block : tuple of three int or Expr
+        Blocks in the grid, threads in a block.
+    shared_bytes : int or Expr
+        Dynamic shared memory of a block, in bytes.
+    args : tuple
+        One `Buffer`, `View`, `Param`, `Expr` or literal for each parameter of the kernel.
+    signature : object or None
+        A Numba signature that the user asked for.
+    """
+
+    __slots__ = ("kernel", "grid", "block", "shared_bytes", "args", "signature")
+    kind = "kernel"
+
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        location: Location,
+        kernel: Kernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: Extent,
+        args: tuple[Any, ...],
+        signature: Any = None,
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.kernel = kernel
+        self.grid = grid
+        self.block = block
+        self.shared_bytes = shared_bytes
+        self.args = args
+        self.signature = signature
+
+    def operands(self) -> tuple[Any, ...]:
+        return (*self.grid, *self.block, self.shared_bytes, *self.args)
+
+
+class MemcpyNode(Node):
+    """A copy of bytes from ``source`` to ``destination``.
+
+    Attributes
+    ----------
+    destination, source : Buffer or View
+        Where to, where from.
+    nbytes : int, Expr or None
+        Bytes to copy; None copies all elements, which then must agree in shape and dtype.
+    """
+
+    __slots__ = ("destination", "source", "nbytes")
+    kind = "memcpy"
+
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        location: Location,
+        destination: Array,
+        source: Array,
+        nbytes: Extent | None,
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.destination = destination
+        self.source = source
+        self.nbytes = nbytes
+
+    @property
+    def size(self) -> Extent:
+        """Bytes copied: ``nbytes``, or those of the whole destination."""
+        return self.destination.nbytes if self.nbytes is None else self.nbytes
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.destination, self.source, self.size)
+
+
+class MemsetNode(Node):
+    """Every element of ``destination`` set to one value.
+
+    Attributes
+    ----------
+    destination : Buffer or View
+        What is set; contiguous.
+    value : number or Expr
+        A value of the dtype of the destination. Driver memsets repeat 1, 2 or 4 bytes: an element of 8 or 16
+        bytes must have a value whose bytes repeat so, as 0 has.
+    """
+
+    __slots__ = ("destination", "value")
+    kind = "memset"
+
+    def __init__(
+        self, name: str, definition: Definition, location: Location, destination: Array, value: Scalar
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.destination = destination
+        self.value = value
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.destination, self.value)
+
+
+class HostNode(Node):
+    """A Python function called on the host, in a thread of the driver.
+
+    Attributes
+    ----------
+    function : callable
+        Called with ``args``; it may make no CUDA calls.
+    args : tuple
+        Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is.
+    """
+
+    __slots__ = ("function", "args")
+    kind = "host"
+
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        location: Location,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.function = function
+        self.args = args
+
+    def operands(self) -> tuple[Any, ...]:
+        return self.args
+
+
+class EmptyNode(Node):
+    """Does nothing: a barrier that turns n times m edges into n plus m."""
+
+    __slots__ = ()
+    kind = "empty"

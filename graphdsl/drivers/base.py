@@ -1,0 +1,197 @@
+"""The seam between graphs and what runs them: one method for each driver function that is used.
+
+Names are the driver's, in snake case without the ``cu``. What crosses is the same on both sides: handles and
+addresses are integers, node parameters are the addresses of packed structs (`graphdsl.drivers.structs`). A method
+raises `DriverError` with the driver's name of the function and its result code. This module must not decide anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.limits import Limits
+from graphdsl.errors import DriverError
+
+Handle = int
+Address = int
+
+RESULT_NAMES = {
+    0: "CUDA_SUCCESS",
+    1: "CUDA_ERROR_INVALID_VALUE",
+    2: "CUDA_ERROR_OUT_OF_MEMORY",
+    201: "CUDA_ERROR_INVALID_CONTEXT",
+    400: "CUDA_ERROR_INVALID_HANDLE",
+    500: "CUDA_ERROR_NOT_FOUND",
+    600: "CUDA_ERROR_NOT_READY",
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
+    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    719: "CUDA_ERROR_LAUNCH_FAILED",
+    801: "CUDA_ERROR_NOT_SUPPORTED",
+    910: "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+    999: "CUDA_ERROR_UNKNOWN",
+}
+"""Result codes that the package itself names; the GPU driver gives the names of all others."""
+
+
+class InstantiateError(DriverError):
+    """`cuGraphInstantiateWithParams` refused a graph.
+
+    Attributes
+    ----------
+    result : str
+        The driver's ``CUgraphInstantiateResult``, by name.
+    node_handle : int
+        The node that the driver blames, 0 if none.
+    """
+
+    def __init__(self, code: int, code_name: str, result: str, node_handle: Handle, **details: Any) -> None:
+        super().__init__("cuGraphInstantiateWithParams", code, code_name, result, **details)
+        self.result = result
+        self.node_handle = node_handle
+
+
+@runtime_checkable
+class Driver(Protocol):
+    """What runs graphs: one device of `graphdsl.drivers.cuda` or one of `graphdsl.drivers.emulator`.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it, such as ``"NVIDIA H200 (cuda:0)"`` or ``"emulator (sm_90)"``.
+    emulated : bool
+        True for the emulator.
+    limits : Limits
+        What the device can do.
+    context : int
+        Handle of the context that nodes run in.
+    """
+
+    name: str
+    emulated: bool
+    limits: Limits
+    context: Handle
+
+    # Kernels
+
+    def library_load_data(self, image: KernelImage) -> Handle:
+        """Load an image (`cuLibraryLoadData`); gives the library."""
+
+    def library_get_kernel(self, library: Handle, name: str) -> Handle:
+        """The kernel of that entry name (`cuLibraryGetKernel`), its code loaded (`cuFuncLoad`)."""
+
+    def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
+        """Offset and size in bytes of each parameter of the kernel (`cuKernelGetParamInfo`)."""
+
+    def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
+        """Allow that much dynamic shared memory (`cuKernelSetAttribute`)."""
+
+    def library_unload(self, library: Handle) -> None:
+        """Unload an image (`cuLibraryUnload`); no graph may refer to it any more."""
+
+    # Memory
+
+    def mem_alloc(self, nbytes: int) -> Address:
+        """Allocate device memory (`cuMemAlloc`), its contents undefined; 256-byte aligned."""
+
+    def mem_free(self, address: Address) -> None:
+        """Free it (`cuMemFree`)."""
+
+    def mem_host_alloc(self, nbytes: int) -> np.ndarray[Any, Any]:
+        """Allocate page-locked host memory that the device can reach (`cuMemHostAlloc`), as bytes."""
+
+    def mem_free_host(self, array: np.ndarray[Any, Any]) -> None:
+        """Free what `mem_host_alloc` gave (`cuMemFreeHost`)."""
+
+    def memcpy_htod(self, destination: Address, source: np.ndarray[Any, Any], stream: Handle) -> None:
+        """Copy a C contiguous host array to the device, ordered on ``stream``; returns when done."""
+
+    def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
+        """Copy device memory to a C contiguous host array, ordered on ``stream``; returns when done."""
+
+    # Streams and events
+
+    def stream_create(self) -> Handle:
+        """A non-blocking stream (`cuStreamCreate`)."""
+
+    def stream_synchronize(self, stream: Handle) -> None:
+        """Wait for all work of the stream (`cuStreamSynchronize`); raises what went wrong in it."""
+
+    def stream_destroy(self, stream: Handle) -> None:
+        """Destroy a stream (`cuStreamDestroy`)."""
+
+    def event_create(self) -> Handle:
+        """An event without timing (`cuEventCreate`)."""
+
+    def event_record(self, event: Handle, stream: Handle) -> None:
+        """Record it after the work now in the stream (`cuEventRecord`)."""
+
+    def event_query(self, event: Handle) -> bool:
+        """True if the work before the last record is done (`cuEventQuery`)."""
+
+    def event_synchronize(self, event: Handle) -> None:
+        """Wait until it is done (`cuEventSynchronize`)."""
+
+    def event_destroy(self, event: Handle) -> None:
+        """Destroy an event (`cuEventDestroy`)."""
+
+    # Building graphs
+
+    def graph_create(self) -> Handle:
+        """An empty graph (`cuGraphCreate`)."""
+
+    def graph_add_kernel_node(self, graph: Handle, params: Address) -> Handle:
+        """Add a kernel node without dependencies (`cuGraphAddKernelNode`); ``params`` is a `KERNEL_NODE`."""
+
+    def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
+        """Add a memcpy node without dependencies (`cuGraphAddMemcpyNode`); ``params`` is a `MEMCPY_NODE`."""
+
+    def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
+        """Add a memset node without dependencies (`cuGraphAddMemsetNode`); ``params`` is a `MEMSET_NODE`."""
+
+    def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
+        """Add a host node without dependencies (`cuGraphAddHostNode`); ``params`` is a `HOST_NODE`."""
+
+    def graph_add_empty_node(self, graph: Handle) -> Handle:
+        """Add an empty node without dependencies (`cuGraphAddEmptyNode`)."""
+
+    def graph_add_dependencies(
+        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+    ) -> None:
+        """Add edges, one for each pair of node handles (`cuGraphAddDependencies`); both arrays are uint64."""
+
+    def graph_destroy(self, graph: Handle) -> None:
+        """Destroy a graph (`cuGraphDestroy`)."""
+
+    # Running graphs
+
+    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+        """Make an exec (`cuGraphInstantiateWithParams`); raises `InstantiateError`."""
+
+    def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
+        """Bring the exec to the device, so that the first launch need not (`cuGraphUpload`)."""
+
+    def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
+        """Launch the exec (`cuGraphLaunch`)."""
+
+    def graph_exec_destroy(self, graph_exec: Handle) -> None:
+        """Destroy the exec (`cuGraphExecDestroy`)."""
+
+    # Updating execs
+
+    def graph_exec_kernel_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Change a kernel node of an exec (`cuGraphExecKernelNodeSetParams`)."""
+
+    def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Change a memcpy node of an exec (`cuGraphExecMemcpyNodeSetParams`)."""
+
+    def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Change a memset node of an exec (`cuGraphExecMemsetNodeSetParams`)."""
+
+    def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Change a host node of an exec (`cuGraphExecHostNodeSetParams`)."""
+
+    def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
+        """Enable or disable a kernel, memcpy or memset node of an exec (`cuGraphNodeSetEnabled`)."""

@@ -1,0 +1,137 @@
+"""The one family of errors that graphdsl raises.
+
+Every error says which node and field it is about, the value found there, the rule that the value breaks and
+what to do; each of these is an attribute too, so that programs need not parse messages. This module must import
+nothing else of the package: every stage stands on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Location = tuple[str, int]
+"""Where something was declared: file name and line number."""
+
+
+def describe(
+    rule: str,
+    *,
+    node: str | None = None,
+    field: str | None = None,
+    value: Any = None,
+    remedy: str | None = None,
+    location: Location | None = None,
+) -> str:
+    """One sentence or two in the order a reader needs them: where, what was found, the rule, the remedy.
+
+    Examples
+    --------
+    >>> describe("at most 1024 threads a block", node="scale", field="block", value=2048, remedy="Use a smaller block.")
+    "node 'scale', block = 2048: at most 1024 threads a block. Use a smaller block."
+    """
+    subject = [] if node is None else [f"node {node!r}"]
+    if field is not None:
+        subject.append(field if value is None else f"{field} = {value}")
+    elif value is not None:
+        subject.append(str(value))
+    text = f"{', '.join(subject)}: {rule}" if subject else rule
+    text = text if text.endswith((".", "?", "!")) else text + "."
+    if remedy:
+        text += f" {remedy}"
+    if location is not None:
+        text += f" (declared at {location[0]}:{location[1]})"
+    return text
+
+
+class GraphdslError(Exception):
+    """Base of every error of the package.
+
+    Parameters
+    ----------
+    rule : str
+        The rule that was broken, as a statement.
+    node : str, optional
+        Name of the node concerned.
+    field : str, optional
+        Name of the field of that node, or of the argument of the call.
+    value : object, optional
+        The value found there.
+    remedy : str, optional
+        What to do, as an instruction.
+    location : tuple of str and int, optional
+        File and line where the node was declared.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        node: str | None = None,
+        field: str | None = None,
+        value: Any = None,
+        remedy: str | None = None,
+        location: Location | None = None,
+    ) -> None:
+        super().__init__(describe(rule, node=node, field=field, value=value, remedy=remedy, location=location))
+        self.rule = rule
+        self.node = node
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        self.location = location
+
+
+class DeclarationError(GraphdslError):
+    """A declaration that cannot be recorded: a name taken twice, an operand of no known kind, a wrong shape."""
+
+
+class CheckError(GraphdslError):
+    """A definition has errors; ``report`` (a `graphdsl.check.Report`) lists all of them."""
+
+    def __init__(self, rule: str, *, report: Any, **details: Any) -> None:
+        super().__init__(rule, **details)
+        self.report = report
+
+
+class CompileError(GraphdslError):
+    """A kernel could not be compiled, linked or given a parameter layout."""
+
+
+class UpdateError(GraphdslError):
+    """An update was refused before anything was sent to the driver: the exec is as it was."""
+
+
+class DriverError(GraphdslError):
+    """The driver refused a call.
+
+    Attributes
+    ----------
+    call : str
+        Name of the driver function, such as ``"cuGraphInstantiateWithParams"``.
+    code : int
+        The driver's result code (a ``CUresult``).
+    code_name : str
+        Its name, such as ``"CUDA_ERROR_INVALID_VALUE"``.
+    """
+
+    def __init__(self, call: str, code: int, code_name: str, rule: str | None = None, **details: Any) -> None:
+        said = f"{call} returned {code_name} ({int(code)})"
+        super().__init__(f"{said}: {rule}" if rule else said, **details)
+        self.call = call
+        self.code = int(code)
+        self.code_name = code_name
+
+
+class MemoryFault(DriverError):
+    """A node touched memory that it may not: outside an allocation, after its release, or before it was written.
+
+    Only the emulator can tell; a GPU reports some of these as ``CUDA_ERROR_ILLEGAL_ADDRESS`` and misses others.
+    """
+
+
+class CallbackError(GraphdslError):
+    """A Python host node raised; the exception is the ``__cause__``. Raised by the next synchronise."""
+
+
+class ExecUnusableError(GraphdslError):
+    """The exec was closed, or an update failed and the values before it could not be restored."""
