@@ -1,0 +1,1 @@
+"""graphdsl: explicit CUDA graphs in Python."""
