@@ -32,7 +32,7 @@ from graphdsl.declare.nodes import (
     flatten,
 )
 from graphdsl.declare.operands import Array, Buffer, Extent, Space
-from graphdsl.errors import DeclarationError, Location
+from graphdsl.errors import DeclarationError, GraphdslError, Location
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -148,7 +148,7 @@ class Definition:
         made = Buffer(
             full,
             found.shape,
-            found.dtype,
+            _checked_dtype(found.dtype, full),
             found.space,
             self,
             strides=found.strides,
@@ -182,7 +182,8 @@ class Definition:
         grid, block : int, Expr, or tuple of up to three of them
             Blocks in the grid and threads in a block, x first.
         args : iterable
-            One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these.
+            One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these. A
+            single one may stand by itself.
         shared_bytes : int or Expr
             Dynamic shared memory of a block.
         signature : str or Numba signature, optional
@@ -197,8 +198,7 @@ class Definition:
         KernelNode
         """
         made = as_kernel(kernel, node=name)
-        args = tuple(args) if isinstance(args, Iterable) else (args,)
-        full = self._node_name(name, made.name)
+        full = self._node_name(name, made.name.strip("<>"))
         node = KernelNode(
             full,
             self,
@@ -207,7 +207,7 @@ class Definition:
             _dim3(grid, full, "grid"),
             _dim3(block, full, "block"),
             _extent(shared_bytes, full, "shared_bytes"),
-            args,
+            _arguments(args),
             signature,
         )
         return self._add(node, after)
@@ -238,9 +238,7 @@ class Definition:
         size = None if nbytes is None else _extent(nbytes, full, "nbytes")
         return self._add(MemcpyNode(full, self, _location(), destination, source, size), after)
 
-    def memset(
-        self, destination: Array, value: Any, *, name: str | None = None, after: NodeOrNodes = ()
-    ) -> MemsetNode:
+    def memset(self, destination: Array, value: Any, *, name: str | None = None, after: NodeOrNodes = ()) -> MemsetNode:
         """Declare that every element of ``destination`` is set to ``value``.
 
         Parameters
@@ -286,7 +284,7 @@ class Definition:
                 remedy="Pass a callable.",
             )
         full = self._node_name(name, getattr(function, "__name__", "host").strip("<>"))
-        return self._add(HostNode(full, self, _location(), function, tuple(args)), after)
+        return self._add(HostNode(full, self, _location(), function, _arguments(args)), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
@@ -297,14 +295,14 @@ class Definition:
     def edge(self, before: NodeOrNodes, after: NodeOrNodes) -> None:
         """Order each node of ``after`` behind each node of ``before``; both may be lists."""
         location = _location()
-        afters = list(flatten(after))
-        for source in flatten(before):
+        befores, afters = list(flatten(before)), list(flatten(after))
+        for source in befores:
             for target in afters:
                 self._add_edge(source, target, location)
 
     def _add_edge(self, source: Node, target: Node, location: Location) -> None:
         if source.definition is self and target.definition is self:
-            edges = self.dag._adj[source.name] if source.name in self.dag else {}  # type: ignore[attr-defined]
+            edges = self.dag._adj[source.name] if source.name in self.dag else {}
             if target.name in edges:
                 edges[target.name]["locations"] += (location,)
             else:
@@ -433,7 +431,7 @@ class Definition:
         befores = [] if after == () else list(flatten(after))
         self.dag.add_node(node.name, node=node)
         if self._sequences:
-            if self._sequences[-1] is not None:
+            if self._sequences[-1] is not None and self._sequences[-1] not in befores:
                 befores.insert(0, self._sequences[-1])
             self._sequences[-1] = node
         for before in befores:
@@ -441,14 +439,16 @@ class Definition:
         return node
 
 
-def unknown_name(name: Any, known: Iterable[str], what: str) -> DeclarationError:
+def unknown_name(
+    name: Any, known: Iterable[str], what: str, error: type[GraphdslError] = DeclarationError
+) -> GraphdslError:
     """The error for a name that is not there, with close ones as the remedy."""
     import difflib
 
     names = list(known)
     close = difflib.get_close_matches(str(name), names, n=3) or names[:5]
     remedy = f"Names close to it: {', '.join(close)}." if close else f"There is no {what} at all."
-    return DeclarationError(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
+    return error(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
 
 
 def _location() -> Location:
@@ -482,27 +482,44 @@ def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
                 "the extents of an array are non-negative integers, fixed when it is declared",
                 field=f"shape of {name}",
                 value=shape,
-                remedy="Declare the largest shape, and pass a param or a slice with a param as bound for the part used.",
+                remedy="Declare the largest shape, and pass a param, or a slice bounded by one, for the part used.",
             )
     return tuple(int(extent) for extent in extents)
 
 
 def _checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[Any]:
     try:
-        made = np.dtype(dtype)
-    except TypeError as problem:
+        made: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)  # NumPy reads None as float64
+    except TypeError:
+        made = None
+    if made is None:
         raise DeclarationError(
-            "a dtype is what numpy.dtype takes", field=f"dtype of {name}", value=repr(dtype), remedy=str(problem)
-        ) from None
-    allowed = "biufcMm" if scalar else "biufcMmV"
-    if made.kind not in allowed or made.hasobject or made.itemsize == 0 or not made.isnative:
+            "a dtype is what numpy.dtype takes",
+            field=f"dtype of {name}",
+            value=repr(dtype),
+            remedy="Pass a NumPy type such as numpy.float32.",
+        )
+    if made.subdtype is not None or not _on_devices(made) or (scalar and made.names is not None):
         raise DeclarationError(
             "a device works on numbers in the machine's byte order" + ("" if scalar else " and on structures of them"),
             field=f"dtype of {name}",
-            value=repr(dtype),
+            value=str(made),
             remedy="Use a bool, integer, float or complex dtype.",
         )
     return made
+
+
+_MAX_ITEMSIZE = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "M": 8, "m": 8}
+"""Bytes of the widest scalar of each kind: a device has no extended precision."""
+
+
+def _on_devices(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is not None:
+        return all(_on_devices(dtype[name]) for name in dtype.names)
+    element = dtype.base
+    if element.names is not None:
+        return _on_devices(element)
+    return element.isnative and 0 < element.itemsize <= _MAX_ITEMSIZE.get(element.kind, 0)
 
 
 def _require_array(operand: Any, node: str | None, field: str) -> None:
@@ -514,6 +531,10 @@ def _require_array(operand: Any, node: str | None, field: str) -> None:
             value=f"{operand!r} of type {type(operand).__name__}",
             remedy="Declare it with device_array, host_array or external.",
         )
+
+
+def _arguments(args: Any) -> tuple[Any, ...]:
+    return tuple(args) if isinstance(args, Iterable) and not isinstance(args, (Array, str, bytes)) else (args,)
 
 
 def _dim3(dims: Any, node: str, field: str) -> Dim3:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from graphdsl.errors import DeclarationError, GraphdslError, Location
 if TYPE_CHECKING:
     from graphdsl.declare.definition import Definition
 
-Number = Union[int, float, complex, np.generic]
+Number = int | float | complex | np.generic
 Scalar = Union[Number, "Expr"]
 
 
@@ -90,6 +90,15 @@ class Expr:
     def __neg__(self) -> Expr:
         return _binary("-", 0, self)
 
+    def __truediv__(self, other: Any) -> Expr:
+        raise DeclarationError(
+            "expressions on params have no true division",
+            value=f"{self} / {other}",
+            remedy="Use // or cdiv for whole numbers, multiply by a reciprocal, or divide inside the kernel.",
+        )
+
+    __rtruediv__ = __truediv__
+
     def __bool__(self) -> bool:
         raise DeclarationError(
             "a param has no value while the graph is declared, so it cannot decide an if, while, and, or",
@@ -120,7 +129,7 @@ class Param(Expr):
     Made by `Graph.param`. Two params are equal only if they are the same object.
     """
 
-    __slots__ = ("name", "default", "definition", "location")
+    __slots__ = ("default", "definition", "location", "name")
 
     def __init__(
         self,
@@ -147,26 +156,32 @@ class Param(Expr):
 class BinaryExpr(Expr):
     """One operation on two operands, at least one of them an expression."""
 
-    __slots__ = ("function", "left", "right", "_hash")
+    __slots__ = ("_hash", "function", "left", "right")
 
-    def __init__(self, function: str, left: Scalar, right: Scalar) -> None:
+    def __init__(self, function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> None:
         self.function = function
         self.left = left
         self.right = right
         self.params = _params(left) | _params(right)
-        self.dtype = _result_type(function, left, right)
+        self.dtype = _result_type(function, left, right) if dtype is None else dtype
         self._hash = hash((function, left, right))
 
     def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
         memo = {} if memo is None else memo
-        try:
+        if self in memo:
             return memo[self]
-        except KeyError:
-            pass
-        left = self.left.evaluate(values, memo) if isinstance(self.left, Expr) else self.left
-        right = self.right.evaluate(values, memo) if isinstance(self.right, Expr) else self.right
-        memo[self] = value = _FUNCTIONS[self.function](left, right)
-        return value
+        # A stack of its own: sums that grow in a loop are nested deeper than Python recurses.
+        pending: list[BinaryExpr] = [self]
+        while pending:
+            expr = pending[-1]
+            missing = [side for side in (expr.left, expr.right) if isinstance(side, BinaryExpr) and side not in memo]
+            if missing:
+                pending += missing
+                continue
+            left = value_of(expr.left, values, memo)
+            memo[expr] = _FUNCTIONS[expr.function](left, value_of(expr.right, values, memo))
+            pending.pop()
+        return memo[self]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -185,9 +200,19 @@ class BinaryExpr(Expr):
         return self._hash
 
     def __repr__(self) -> str:
-        if self.function.isidentifier():
-            return f"{self.function}({self.left}, {self.right})"
-        return f"({self.left} {self.function} {self.right})"
+        return _text(self, depth=12)
+
+
+def _text(operand: Scalar, depth: int) -> str:
+    """The expression as its user would write it; parts nested deeper than ``depth`` are left out."""
+    if not isinstance(operand, BinaryExpr):
+        return str(operand)
+    if depth == 0:
+        return "..."
+    left, right = _text(operand.left, depth - 1), _text(operand.right, depth - 1)
+    if operand.function.isidentifier():
+        return f"{operand.function}({left}, {right})"
+    return f"({left} {operand.function} {right})"
 
 
 def _params(operand: Scalar) -> frozenset[Param]:
@@ -197,7 +222,7 @@ def _params(operand: Scalar) -> frozenset[Param]:
 def _binary(function: str, left: Any, right: Any) -> Expr:
     for side in (left, right):
         if not isinstance(side, (Expr, int, float, complex, np.number, np.bool_)):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # for Python to turn into a TypeError
     return BinaryExpr(function, left, right)
 
 
@@ -205,17 +230,50 @@ def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
     # NumPy 2 promotes Python numbers weakly only where they stand as values, so pass them through as such.
     sides = [side.dtype if isinstance(side, Expr) else side for side in (left, right)]
     try:
-        return np.result_type(*sides)
+        promoted = np.result_type(*sides)
     except OverflowError:
         raise DeclarationError(
-            f"a Python number must fit the dtype of the param beside it, {sides[0]} {function} {sides[1]} does not",
+            "a Python number must fit the dtype of the param beside it",
+            value=f"{sides[0]} {function} {sides[1]}",
             remedy="Give the param a wider dtype.",
         ) from None
+    except TypeError:
+        raise _undefined(function, left, right, "these dtypes") from None
+    if promoted.kind in "Mm":
+        raise _undefined(function, left, right, "dates and times")
+    if promoted.kind == "c" and function not in ("+", "-", "*"):
+        raise _undefined(function, left, right, "complex numbers")
+    if promoted.kind == "b" and function not in ("minimum", "maximum"):
+        return np.dtype(np.int64)  # as in Python, where True + True is 2
+    return promoted
+
+
+def _undefined(function: str, left: Scalar, right: Scalar, what: str) -> DeclarationError:
+    return DeclarationError(
+        f"{function} is not defined for {what}",
+        value=", ".join(f"{side}: {side.dtype}" if isinstance(side, Expr) else f"{side!r}" for side in (left, right)),
+        remedy="Compute it on the host and pass it as a param, or compute it inside the kernel.",
+    )
+
+
+def extent_expr(function: str, left: int | Expr, right: int | Expr) -> Expr:
+    """Arithmetic on sizes and indices: int64 whatever the dtypes of the params, since sizes count bytes.
+
+    Examples
+    --------
+    A row of 4096 bytes cannot be counted in the uint8 of the index param:
+
+    >>> from graphdsl.declare.definition import Definition
+    >>> row = Definition().param("row", np.uint8)
+    >>> extent_expr("*", row, 4096).dtype
+    dtype('int64')
+    """
+    return BinaryExpr(function, left, right, np.dtype(np.int64))
 
 
 def _require_scalars(call: str, operands: Iterable[Any]) -> None:
     for operand in operands:
-        if isinstance(operand, Expr) or isinstance(operand, (int, float, np.number)):
+        if isinstance(operand, (Expr, int, float, np.number)):
             continue
         raise DeclarationError(
             f"{call} takes numbers and expressions on params",
@@ -288,11 +346,8 @@ def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | No
     return operand.evaluate(values, memo) if isinstance(operand, Expr) else operand
 
 
-ErrorType = TypeVar("ErrorType", bound=GraphdslError)
-
-
 def convert_scalar(
-    value: Any, dtype: np.dtype[Any], *, field: str, error: type[ErrorType] = DeclarationError, **details: Any
+    value: Any, dtype: np.dtype[Any], *, field: str, error: type[GraphdslError] = DeclarationError, **details: Any
 ) -> Any:
     """``value`` as a Python number that ``dtype`` holds without loss of kind or range.
 
@@ -317,44 +372,53 @@ def convert_scalar(
         value = value[()]
     if isinstance(value, np.generic):
         value = value.item()
-    wanted = {"b": "a bool", "i": "an integer", "u": "a non-negative integer", "f": "a real number"}.get(kind, "a number")
-    allowed = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "c": (int, float, complex)}.get(kind, ())
-    if kind == "b" and value in (0, 1) and isinstance(value, int):
-        return bool(value)
-    if not isinstance(value, allowed) or (kind != "b" and isinstance(value, bool) and kind in "fc"):
+    wanted, types = _WANTED[kind]
+    refused = isinstance(value, bool) and kind in "fc"
+    if not isinstance(value, types) or refused or (kind == "b" and value not in (0, 1)):
         raise error(
             f"a {dtype} takes {wanted}, not a {type(value).__name__}",
             field=field,
             value=repr(value),
-            remedy=f"Pass {wanted}, or give the param another dtype.",
+            remedy=f"Pass {wanted}, or use another dtype.",
             **details,
         )
+    if kind == "b":
+        return bool(value)
     if kind in "iu":
-        value = int(value)
         limits = np.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise error(
-                f"a {dtype} holds {limits.min} to {limits.max}",
-                field=field,
-                value=value,
-                remedy="Pass a value in range, or give the param a wider dtype.",
-                **details,
-            )
-    elif kind in "fc" and dtype.itemsize < (8 if kind == "f" else 16):
-        with np.errstate(over="ignore"):
-            overflows = np.isfinite(value) and not np.isfinite(dtype.type(value))
-        if overflows:
-            raise error(
-                f"a {dtype} cannot hold a number so large",
-                field=field,
-                value=value,
-                remedy="Pass a smaller value, or give the param a wider dtype.",
-                **details,
-            )
-    return value
+        if limits.min <= value <= limits.max:
+            return int(value)
+        rule = f"a {dtype} holds {limits.min} to {limits.max}"
+    else:
+        converted = _as_inexact(value, dtype)
+        if converted is not None:
+            return converted
+        rule = f"a {dtype} cannot hold a number so large"
+    raise error(rule, field=field, value=value, remedy="Pass a value in range, or use a wider dtype.", **details)
 
 
-def _convert_time(value: Any, dtype: np.dtype[Any], field: str, error: type[ErrorType], details: Any) -> Any:
+# What each kind of dtype takes, in words and as Python types. A bool is an int to Python, and 0 and 1 are bools here.
+_WANTED: dict[str, tuple[str, Any]] = {
+    "b": ("a bool", int),
+    "i": ("an integer", int),
+    "u": ("a non-negative integer", int),
+    "f": ("a real number", (int, float)),
+    "c": ("a number", (int, float, complex)),
+}
+
+
+def _as_inexact(value: complex, dtype: np.dtype[Any]) -> float | complex | None:
+    """``value`` as a Python float or complex; None if ``dtype`` turns the finite number into infinity."""
+    try:
+        converted = complex(value) if dtype.kind == "c" else float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return None
+    with np.errstate(over="ignore"):
+        overflows = np.isfinite(converted) and not np.isfinite(dtype.type(converted))
+    return None if overflows else converted
+
+
+def _convert_time(value: Any, dtype: np.dtype[Any], field: str, error: type[GraphdslError], details: Any) -> Any:
     try:
         return np.array(value).astype(dtype, casting="same_kind")[()]
     except (TypeError, ValueError):

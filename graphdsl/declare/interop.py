@@ -57,6 +57,18 @@ def foreign_array(owner: Any, name: str) -> ForeignArray:
     DeclarationError
         If the object offers none of these, or memory that a graph cannot use.
     """
+    found = _locate(owner, name)
+    if any(stride < 0 for stride in found.strides):
+        raise DeclarationError(
+            "the strides of an external operand may not be negative",
+            field=name,
+            value=f"strides {found.strides}",
+            remedy="Pass a contiguous copy of it.",
+        )
+    return found
+
+
+def _locate(owner: Any, name: str) -> ForeignArray:
     if isinstance(owner, np.ndarray):
         return _from_numpy(owner, name)
     # PyTorch raises from the property itself, for instance for tensors that require a gradient.
@@ -67,13 +79,19 @@ def foreign_array(owner: Any, name: str) -> ForeignArray:
         if not hasattr(owner, "__dlpack__"):
             raise _refused(owner, name, str(problem)) from problem
     if interface is not None:
-        return _from_interface(interface, owner, name)
+        try:
+            return _from_interface(interface, owner, name)
+        except (KeyError, TypeError, ValueError) as problem:
+            why = f"its __cuda_array_interface__ is malformed ({type(problem).__name__}: {problem})"
+            raise _refused(owner, name, why) from problem
     if hasattr(owner, "__dlpack__"):
         return _from_dlpack(owner, name)
     try:
-        view = np.frombuffer(owner, dtype=np.uint8) if isinstance(owner, (bytes, bytearray)) else np.asarray(memoryview(owner))
-    except TypeError:
-        raise _refused(owner, name, "it has no __cuda_array_interface__, no __dlpack__ and no buffer protocol") from None
+        view = np.asarray(memoryview(owner))
+    except (TypeError, ValueError):
+        raise _refused(
+            owner, name, "it has no __cuda_array_interface__, no __dlpack__ and no buffer protocol"
+        ) from None
     return _from_numpy(view, name)
 
 
@@ -87,20 +105,8 @@ def _refused(owner: Any, name: str, why: str) -> DeclarationError:
 
 
 def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ForeignArray:
-    if array.dtype.hasobject:
-        raise DeclarationError(
-            "an array of Python objects cannot be used on a device",
-            field=name,
-            value=f"dtype {array.dtype}",
-            remedy="Use a numeric or structured dtype.",
-        )
-    if any(stride < 0 for stride in array.strides):
-        raise DeclarationError(
-            "the strides of an external operand may not be negative",
-            field=name,
-            value=f"strides {array.strides}",
-            remedy="Pass numpy.ascontiguousarray(...), kept alive by you or by the graph.",
-        )
+    if isinstance(array, np.ma.MaskedArray):
+        raise _refused(array, name, "it is masked")
     return ForeignArray(
         array.ctypes.data, array.shape, array.strides, array.dtype, "pageable", not array.flags.writeable
     )
@@ -148,23 +154,31 @@ _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+def _dlpack_dtype(described: _DLDataType) -> np.dtype[Any] | None:
+    kind = _DL_KINDS.get(described.code)
+    if kind is None or described.lanes != 1 or described.bits % 8:
+        return None
+    try:
+        return np.dtype(f"{kind}{described.bits // 8}")
+    except TypeError:
+        return None
+
+
 def _from_dlpack(owner: Any, name: str) -> ForeignArray:
     try:
         device_type = int(owner.__dlpack_device__()[0])
         # -1 asks the producer not to synchronise: ordering with other streams is the graph's user's to say.
         capsule = owner.__dlpack__(stream=-1) if device_type in (2, 13) else owner.__dlpack__()
+        address = _capsule_pointer(capsule, b"dltensor")
     except Exception as problem:
-        raise _refused(owner, name, str(problem)) from problem
-    address = _capsule_pointer(capsule, b"dltensor")
+        raise _refused(owner, name, f"its __dlpack__ failed ({type(problem).__name__}: {problem})") from problem
     tensor = _DLTensor.from_address(address)
     if device_type not in _DL_SPACES:
         raise _refused(owner, name, f"its DLPack device type {device_type} is neither CUDA nor host memory")
-    kind = _DL_KINDS.get(tensor.dtype.code)
-    if kind is None or tensor.dtype.lanes != 1 or tensor.dtype.bits % 8:
-        raise _refused(
-            owner, name, f"NumPy has no dtype for DLPack type code {tensor.dtype.code} of {tensor.dtype.bits} bits"
-        )
-    dtype = np.dtype("?" if kind == "b" else f"{kind}{tensor.dtype.bits // 8}")
+    dtype = _dlpack_dtype(tensor.dtype)
+    if dtype is None:
+        element = f"{tensor.dtype.bits} bits and {tensor.dtype.lanes} lanes"
+        raise _refused(owner, name, f"NumPy has no dtype for DLPack type code {tensor.dtype.code} of {element}")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
@@ -172,3 +186,21 @@ def _from_dlpack(owner: Any, name: str) -> ForeignArray:
         strides = contiguous_strides(shape, dtype.itemsize)
     data = (tensor.data or 0) + tensor.byte_offset
     return ForeignArray(data, shape, strides, dtype, _DL_SPACES[device_type], False)
+
+
+def host_bytes(address: int, nbytes: int) -> np.ndarray[Any, Any]:
+    """Host memory at an address, as a writable array of bytes that owns nothing."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.frombuffer(memory, np.uint8)
+
+
+def host_view(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """Host memory at an address as an array of ``shape`` that owns nothing: the caller keeps the memory alive."""
+    spans = (stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
+    nbytes = 0 if 0 in shape else sum(spans) + dtype.itemsize
+    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, host_bytes(address, nbytes), strides=strides)
+    return view

@@ -35,7 +35,7 @@ class Kernel:
         Compiler options given to the decorator: ``fastmath``, ``debug``, ``link`` and so on.
     """
 
-    __slots__ = ("function", "name", "parameters", "signatures", "options", "__weakref__")
+    __slots__ = ("__weakref__", "function", "name", "options", "parameters", "signatures")
 
     def __init__(
         self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -85,7 +85,7 @@ def _make(source: Any, node: str | None) -> Kernel:
         return _checked(Kernel(source), node)
     function = getattr(source, "py_func", None)
     options = getattr(source, "targetoptions", None)
-    if function is None or options is None:
+    if function is None or options is None or not type(source).__module__.startswith("numba.cuda."):
         raise DeclarationError(
             "a kernel is a function decorated with numba.cuda.jit, or a plain Python function",
             node=node,

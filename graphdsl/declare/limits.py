@@ -6,7 +6,9 @@ no device. This module must not ask any device.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from graphdsl.errors import DeclarationError
 
@@ -49,7 +51,7 @@ class Limits:
 
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": shared memory of a block with
-# opt-in, in KiB, and multiprocessors of the largest part of that capability.
+# opt-in, in KiB.
 _SHARED_OPTIN_KIB = {
     (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99,
     (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227, (12, 0): 99, (12, 1): 99,
@@ -61,30 +63,51 @@ LARGE_PARAMETER_BYTES = 32764
 DEFAULT_CAPABILITY = (9, 0)
 
 
+_KNOWN = ", ".join(f"sm_{major}{minor}" for major, minor in _SHARED_OPTIN_KIB)
+
+
 def parse_capability(target: str | tuple[int, int]) -> tuple[int, int]:
-    """``(9, 0)`` from ``"sm_90"``, ``"9.0"`` or ``(9, 0)``.
+    """``(9, 0)`` from ``"sm_90"``, ``"sm_90a"``, ``"9.0"`` or ``(9, 0)``.
+
+    Raises
+    ------
+    DeclarationError
+        If ``target`` is written in no such way.
 
     Examples
     --------
     >>> parse_capability("sm_90"), parse_capability("12.1")
     ((9, 0), (12, 1))
     """
-    if not isinstance(target, str):
-        major, minor = target
-        return int(major), int(minor)
-    digits = target.removeprefix("sm_").removeprefix("compute_").replace(".", "")
-    if not digits.isdigit() or len(digits) < 2:
+    if isinstance(target, str):
+        written = re.fullmatch(r"(?:sm_|compute_)?(\d+)\.?(\d)[af]?", target)
+        parts: Any = written.groups() if written else ()
+    else:
+        parts = target
+    try:
+        major, minor = (int(part) for part in parts)
+    except (TypeError, ValueError):
         raise DeclarationError(
-            "a compute capability is written like sm_90 or 9.0",
+            "a compute capability is written like sm_90, 9.0 or (9, 0)",
             field="target",
             value=repr(target),
-            remedy=f"Use one of {', '.join(f'sm_{a}{b}' for a, b in _SHARED_OPTIN_KIB)}.",
-        )
-    return int(digits[:-1]), int(digits[-1])
+            remedy=f"Use one of {_KNOWN}.",
+        ) from None
+    return major, minor
 
 
 def limits_of(target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY) -> Limits:
     """Limits of a compute capability, by CUDA's published tables.
+
+    Parameters
+    ----------
+    target : str, tuple of int, or Limits
+        ``"sm_90"``, ``"9.0"`` or ``(9, 0)``; `Limits` are given back as they are.
+
+    Raises
+    ------
+    DeclarationError
+        If the compute capability is not known.
 
     Examples
     --------
@@ -100,7 +123,7 @@ def limits_of(target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY) -> Li
             "the limits of this compute capability are not known",
             field="target",
             value=name,
-            remedy=f"Use one of {', '.join(f'sm_{a}{b}' for a, b in _SHARED_OPTIN_KIB)}.",
+            remedy=f"Use one of {_KNOWN}, or pass Limits of your own.",
         )
     limits = Limits(name, capability, parameter_bytes=LARGE_PARAMETER_BYTES)
     return replace(limits, shared_optin_bytes=_SHARED_OPTIN_KIB[capability] * 1024)

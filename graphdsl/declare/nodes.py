@@ -6,8 +6,9 @@ sense: it records what was said, and `graphdsl.check` judges it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from graphdsl.declare.expressions import Scalar
 from graphdsl.declare.kernel import Kernel
@@ -17,6 +18,7 @@ from graphdsl.errors import DeclarationError, Location
 if TYPE_CHECKING:
     from graphdsl.declare.definition import Definition
 
+NodeType = TypeVar("NodeType", bound="Node")
 Dim3 = tuple[Extent, Extent, Extent]
 
 
@@ -35,7 +37,7 @@ class Node:
         File and line of the declaration.
     """
 
-    __slots__ = ("name", "definition", "location")
+    __slots__ = ("definition", "location", "name")
     kind: ClassVar[str] = "node"
 
     def __init__(self, name: str, definition: Definition, location: Location) -> None:
@@ -51,6 +53,13 @@ class Node:
     def operands(self) -> tuple[Any, ...]:
         """Everything that the node works on: arrays, expressions and literals, in the order of its fields."""
         return ()
+
+    def replaced(self: NodeType, **fields: Any) -> NodeType:
+        """A copy of the node with other values for some of its fields; the node itself stays as it is."""
+        made = copy.copy(self)
+        for field, value in fields.items():
+            setattr(made, field, value)
+        return made
 
     def after(self, *others: NodeOrNodes) -> Node:
         """Order this node after ``others``, nodes or lists of nodes; gives this node."""
@@ -68,7 +77,7 @@ class Node:
         return f"<{self.kind} {self.name!r}>"
 
 
-NodeOrNodes = Union[Node, Iterable["NodeOrNodes"]]
+NodeOrNodes = Node | Iterable["NodeOrNodes"]
 
 
 class NodeList(list[Node]):
@@ -102,7 +111,8 @@ def _connect(before: NodeOrNodes, after: NodeOrNodes) -> Node | NodeList:
     befores, afters = NodeList(flatten(before)), NodeList(flatten(after))
     if befores:
         befores[0].definition.edge(befores, afters)
-    return after if isinstance(after, Node) else afters
+    # An empty list in the middle of a chain is passed over: a >> [] >> b orders b after a.
+    return after if isinstance(after, Node) else afters or befores
 
 
 class KernelNode(Node):
@@ -122,7 +132,7 @@ class KernelNode(Node):
         A Numba signature that the user asked for.
     """
 
-    __slots__ = ("kernel", "grid", "block", "shared_bytes", "args", "signature")
+    __slots__ = ("args", "block", "grid", "kernel", "shared_bytes", "signature")
     kind = "kernel"
 
     def __init__(
@@ -160,7 +170,7 @@ class MemcpyNode(Node):
         Bytes to copy; None copies all elements, which then must agree in shape and dtype.
     """
 
-    __slots__ = ("destination", "source", "nbytes")
+    __slots__ = ("destination", "nbytes", "source")
     kind = "memcpy"
 
     def __init__(
@@ -223,7 +233,7 @@ class HostNode(Node):
         Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is.
     """
 
-    __slots__ = ("function", "args")
+    __slots__ = ("args", "function")
     kind = "host"
 
     def __init__(

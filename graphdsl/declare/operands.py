@@ -6,12 +6,11 @@ bound when a graph is instantiated. This module must know nothing of nodes.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.expressions import Expr, cdiv
+from graphdsl.declare.expressions import Expr, cdiv, extent_expr
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 Space = Literal["device", "pinned", "pageable"]
 """Where memory lives: on the device; page-locked on the host (the device can reach it); ordinary host memory."""
 
-Extent = Union[int, Expr]
+Extent = int | Expr
 """A size or an index: a number, or an expression on params."""
 
 Layout = Literal["C", "F", "A"]
@@ -46,7 +45,7 @@ class Array:
         Memory order that holds for any value of the params.
     """
 
-    __slots__ = ("buffer", "offset", "shape", "strides", "dtype", "layout", "params")
+    __slots__ = ("buffer", "dtype", "layout", "offset", "params", "shape", "strides")
     buffer: Buffer
     offset: Extent
     shape: tuple[Extent, ...]
@@ -68,7 +67,10 @@ class Array:
     @property
     def nbytes(self) -> Extent:
         """Bytes of all elements: the product of the shape and the item size."""
-        return _product(self.shape) * self.dtype.itemsize
+        size: Extent = self.dtype.itemsize
+        for extent in self.shape:
+            size = _times(size, extent)
+        return size
 
     def __getitem__(self, key: Any) -> View:
         return _slice(self, key)
@@ -101,7 +103,7 @@ class Buffer(Array):
         True if the owner of external memory forbids writing.
     """
 
-    __slots__ = ("name", "definition", "owner", "readonly", "location", "_space")
+    __slots__ = ("_space", "definition", "location", "name", "owner", "readonly")
 
     def __init__(
         self,
@@ -144,17 +146,45 @@ class Buffer(Array):
         """Bytes from the first element to the end of the last, which the memory must have."""
         if 0 in self.shape:
             return 0
-        spans = (stride * (extent - 1) for stride, extent in zip(self.strides, self.shape))
-        return sum(spans) + self.dtype.itemsize  # type: ignore[operator]  # the shape of a buffer is made of ints
+        spans = (stride * (extent - 1) for stride, extent in zip(self.strides, self.shape, strict=True))
+        return int(sum(spans)) + self.dtype.itemsize
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)} {self.space}"
 
 
-class View(Array):
-    """Part of a buffer, made by slicing: ``x[:n]``, ``x[2]``, ``x[::2, 1:]``. Bounds may be expressions on params."""
+class Bounds(NamedTuple):
+    """A slice or index that only the values of params can judge: ``0 <= start <= stop <= extent`` must hold.
 
-    __slots__ = ("text",)
+    Attributes
+    ----------
+    axis : int
+        Dimension of what was sliced.
+    start, stop : int or Expr
+        First index, and the one behind the last; of an index ``i`` they are ``i`` and ``i + 1``.
+    extent : int or Expr
+        Extent of that dimension.
+    """
+
+    axis: int
+    start: Extent
+    stop: Extent
+    extent: Extent
+
+
+class View(Array):
+    """Part of a buffer, made by slicing: ``x[:n]``, ``x[2]``, ``x[::2, 1:]``. Bounds may be expressions on params.
+
+    Attributes
+    ----------
+    bounds : tuple of Bounds
+        What `graphdsl.check` holds the values of params to. Numbers alone are clipped by a slice, as NumPy does, and
+        need no check.
+    text : str
+        The view as it was written.
+    """
+
+    __slots__ = ("bounds", "text")
 
     def __init__(
         self,
@@ -162,6 +192,7 @@ class View(Array):
         offset: Extent,
         shape: tuple[Extent, ...],
         strides: tuple[int, ...],
+        bounds: tuple[Bounds, ...],
         text: str,
     ) -> None:
         self.buffer = buffer
@@ -170,8 +201,9 @@ class View(Array):
         self.strides = strides
         self.dtype = buffer.dtype
         self.layout = layout_of(shape, strides, buffer.dtype.itemsize)
-        extents = [extent for extent in (offset, *shape) if isinstance(extent, Expr)]
-        self.params = frozenset().union(*(extent.params for extent in extents))
+        self.bounds = bounds
+        extents = (extent for bound in bounds for extent in bound[1:])
+        self.params = frozenset().union(*(extent.params for extent in extents if isinstance(extent, Expr)))
         self.text = text
 
     def __repr__(self) -> str:
@@ -195,8 +227,14 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int, order: str = "C") 
 
 
 def layout_of(shape: tuple[Extent, ...], strides: tuple[int, ...], itemsize: int) -> Layout:
-    """The memory order that holds whatever the params are."""
-    if _packed(shape, strides, itemsize):
+    """The memory order that holds whatever the params are; as in NumPy, the stride of an extent of 1 says nothing.
+
+    Examples
+    --------
+    >>> layout_of((2, 3), (12, 4), 4), layout_of((2, 3), (4, 8), 4), layout_of((2, 3), (24, 4), 4)
+    ('C', 'F', 'A')
+    """
+    if 0 in shape or _packed(shape, strides, itemsize):
         return "C"
     return "F" if _packed(shape[::-1], strides[::-1], itemsize) else "A"
 
@@ -204,15 +242,35 @@ def layout_of(shape: tuple[Extent, ...], strides: tuple[int, ...], itemsize: int
 def _packed(shape: tuple[Extent, ...], strides: tuple[int, ...], itemsize: int) -> bool:
     """True if each dimension from the last to the first steps over exactly what the later ones hold."""
     step: Extent = itemsize
-    for extent, stride in zip(reversed(shape), reversed(strides)):
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if isinstance(extent, int) and extent == 1:
+            continue
         if isinstance(step, Expr) or stride != step:
             return False
-        step = step * extent
+        step = _times(step, extent)
     return True
 
 
-def _product(shape: tuple[Extent, ...]) -> Extent:
-    return math.prod(shape)  # type: ignore[arg-type]  # an Expr multiplies like a number
+def _plus(left: Extent, right: Extent) -> Extent:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    if isinstance(left, int) and left == 0:
+        return right
+    return left if isinstance(right, int) and right == 0 else extent_expr("+", left, right)
+
+
+def _times(left: Extent, right: Extent) -> Extent:
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if isinstance(left, int) and left == 1:
+        return right
+    return left if isinstance(right, int) and right == 1 else extent_expr("*", left, right)
+
+
+def _minus(left: Extent, right: Extent) -> Extent:
+    if isinstance(left, int) and isinstance(right, int):
+        return left - right
+    return left if isinstance(right, int) and right == 0 else extent_expr("-", left, right)
 
 
 def _slice(array: Array, key: Any) -> View:
@@ -220,16 +278,22 @@ def _slice(array: Array, key: Any) -> View:
     offset: Extent = array.offset
     shape: list[Extent] = []
     strides: list[int] = []
-    for item, extent, stride in zip(keys, array.shape, array.strides):
+    bounds = list(array.bounds) if isinstance(array, View) else []
+    for axis, (item, extent, stride) in enumerate(zip(keys, array.shape, array.strides, strict=True)):
         if isinstance(item, slice):
-            start, length, step = _bounds(array, item, extent)
-            offset = offset + start * stride
-            shape.append(length)
+            start, stop, step = _slice_bounds(array, item, extent)
+            length = _minus(stop, start)
+            shape.append(length if step == 1 else cdiv(length, step))
             strides.append(stride * step)
         else:
-            offset = offset + _index(array, item, extent) * stride
+            start = _index(array, item, extent)
+            stop = _plus(start, 1)
+        offset = _plus(offset, _times(start, stride))
+        whole = stop is extent and isinstance(start, int) and start == 0
+        if not whole and any(isinstance(part, Expr) for part in (start, stop, extent)):
+            bounds.append(Bounds(axis, start, stop, extent))
     text = f"{array!r}" if isinstance(array, View) else array.buffer.name
-    return View(array.buffer, offset, tuple(shape), tuple(strides), f"{text}[{_key_text(key)}]")
+    return View(array.buffer, offset, tuple(shape), tuple(strides), tuple(bounds), f"{text}[{_key_text(key)}]")
 
 
 def _expand(array: Array, keys: tuple[Any, ...]) -> list[Any]:
@@ -257,24 +321,17 @@ def _is_extent(item: Any) -> bool:
 
 def _index(array: Array, item: Any, extent: Extent) -> Extent:
     if not _is_extent(item):
-        raise DeclarationError(
-            "an operand is indexed by integers, slices, an ellipsis, and integer expressions on params",
-            field=array.buffer.name,
-            value=f"[{_key_text(item)}]",
-            remedy="Use a slice, or index inside the kernel.",
-        )
+        raise _no_index(array, item)
     if isinstance(item, Expr):
         return item
-    item = int(item)
-    if item < 0:
-        return extent + item
-    if isinstance(extent, int) and item >= extent:
+    start = _from_end(int(item), extent)
+    if isinstance(start, int) and isinstance(extent, int) and not 0 <= start < extent:
         raise _out_of_range(array, item, extent)
-    return item
+    return start
 
 
-def _bounds(array: Array, item: slice, extent: Extent) -> tuple[Extent, Extent, int]:
-    """Start, length and step; integer bounds are clipped as NumPy clips them, expressions are checked later."""
+def _slice_bounds(array: Array, item: slice, extent: Extent) -> tuple[Extent, Extent, int]:
+    """Start, stop and step; numbers alone are clipped as NumPy clips them, expressions are checked later."""
     step = 1 if item.step is None else item.step
     if isinstance(step, Expr) or not _is_extent(step) or step < 1:
         raise DeclarationError(
@@ -285,23 +342,33 @@ def _bounds(array: Array, item: slice, extent: Extent) -> tuple[Extent, Extent, 
         )
     for bound in (item.start, item.stop):
         if bound is not None and not _is_extent(bound):
-            _index(array, bound, extent)
-    if not any(isinstance(part, Expr) for part in (item.start, item.stop, extent)):
-        start, stop, step = item.indices(extent)  # type: ignore[arg-type]
-        return start, len(range(start, stop, step)), int(step)
+            raise _no_index(array, item)
+    if isinstance(extent, int) and not isinstance(item.start, Expr) and not isinstance(item.stop, Expr):
+        first, last, _ = item.indices(extent)
+        return first, max(first, last), int(step)
     start = 0 if item.start is None else _from_end(item.start, extent)
     stop = extent if item.stop is None else _from_end(item.stop, extent)
-    length = stop - start if isinstance(start, Expr) or start else stop
-    return start, (length if step == 1 else cdiv(length, step)), int(step)
+    return start, stop, int(step)
 
 
 def _from_end(bound: Extent, extent: Extent) -> Extent:
-    return extent + bound if not isinstance(bound, Expr) and bound < 0 else bound
+    if isinstance(bound, Expr):
+        return bound
+    return int(bound) if bound >= 0 else _plus(extent, int(bound))
+
+
+def _no_index(array: Array, item: Any) -> DeclarationError:
+    return DeclarationError(
+        "an operand is indexed by integers, slices, an ellipsis, and integer expressions on params",
+        field=array.buffer.name,
+        value=f"[{_key_text(item)}]",
+        remedy="Use a slice, or index inside the kernel.",
+    )
 
 
 def _out_of_range(array: Array, item: int, extent: int) -> DeclarationError:
     return DeclarationError(
-        f"the index must be less than the extent {extent}",
+        f"an index of a dimension of {extent} elements is from {-extent} to {extent - 1}",
         field=array.buffer.name,
         value=f"[{item}]",
         remedy="Index inside the operand.",
