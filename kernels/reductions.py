@@ -1,0 +1,72 @@
+"""Reductions that give the same result on every run: one partial result a block, in a fixed order and without atomics.
+
+With one block the partial result is the whole one. Large arrays take two nodes: the first with a grid that fills the
+device, the second with one block over the partial results of the first.
+"""
+
+from numba import cuda
+
+
+@cuda.jit
+def block_sum(x, partial):
+    """Sum of what each block strides over; sums are made in the dtype of ``partial``.
+
+    Parameters
+    ----------
+    x : array of shape (n,), read
+    partial : array of shape (blocks in the grid,), written
+        With one block, the sum of ``x``.
+
+    Notes
+    -----
+    Any block of up to 1024 threads, in one dimension.
+    """
+    thread = cuda.threadIdx.x
+    tile = cuda.shared.array(1024, partial.dtype)
+    total = partial.dtype.type(0)
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        total += x[i]
+    tile[thread] = total
+    cuda.syncthreads()
+    threads = cuda.blockDim.x
+    while threads > 1:
+        half = (threads + 1) // 2
+        if thread + half < threads:
+            tile[thread] += tile[thread + half]
+        cuda.syncthreads()
+        threads = half
+    if thread == 0:
+        partial[cuda.blockIdx.x] = tile[0]
+
+
+@cuda.jit
+def block_max(x, partial):
+    """Largest element of what each block strides over; a block that has none gives ``x[0]``.
+
+    Parameters
+    ----------
+    x : array of shape (n,), read
+        n >= 1.
+    partial : array of shape (blocks in the grid,), written
+        With one block, the largest element of ``x``.
+
+    Notes
+    -----
+    Any block of up to 1024 threads, in one dimension.
+    """
+    thread = cuda.threadIdx.x
+    tile = cuda.shared.array(1024, partial.dtype)
+    largest = x[0]
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        largest = max(largest, x[i])
+    tile[thread] = largest
+    cuda.syncthreads()
+    threads = cuda.blockDim.x
+    while threads > 1:
+        half = (threads + 1) // 2
+        if thread + half < threads:
+            tile[thread] = max(tile[thread], tile[thread + half])
+        cuda.syncthreads()
+        threads = half
+    if thread == 0:
+        partial[cuda.blockIdx.x] = tile[0]
