@@ -41,12 +41,12 @@ def block_sum(x, partial):
 
 @cuda.jit
 def block_max(x, partial):
-    """Largest element of what each block strides over; a block that has none gives ``x[0]``.
+    """Largest of ``x[0]`` and what each block strides over.
 
     Parameters
     ----------
     x : array of shape (n,), read
-        n >= 1.
+        n >= 1; no element is a NaN.
     partial : array of shape (blocks in the grid,), written
         With one block, the largest element of ``x``.
 
