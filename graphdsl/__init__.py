@@ -1,1 +1,85 @@
-"""graphdsl: explicit CUDA graphs in Python."""
+"""graphdsl: explicit CUDA graphs, declared, checked, drawn, built and updated by name from Python.
+
+Only names stand here. Importing the package imports neither CUDA nor Numba.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.check import Finding, Report
+from graphdsl.declare.expressions import Expr, Param, cdiv, maximum, minimum
+from graphdsl.declare.limits import Limits
+from graphdsl.declare.nodes import Node
+from graphdsl.declare.operands import Buffer, View
+from graphdsl.errors import (
+    CallbackError,
+    CheckError,
+    CompileError,
+    DeclarationError,
+    DriverError,
+    ExecUnusableError,
+    GraphdslError,
+    MemoryFault,
+    UpdateError,
+)
+from graphdsl.graph import Graph, cuda, default_device, emulator
+
+if TYPE_CHECKING:
+    from graphdsl.run.device_array import DeviceArray, device_array, to_device
+    from graphdsl.run.graph_exec import GraphExec
+
+__all__ = [
+    "Buffer",
+    "CallbackError",
+    "CheckError",
+    "CompileError",
+    "DeclarationError",
+    "DeviceArray",
+    "DriverError",
+    "ExecUnusableError",
+    "Expr",
+    "Finding",
+    "Graph",
+    "GraphExec",
+    "GraphdslError",
+    "Limits",
+    "MemoryFault",
+    "Node",
+    "Param",
+    "Report",
+    "UpdateError",
+    "View",
+    "cdiv",
+    "cuda",
+    "default_device",
+    "device_array",
+    "emulator",
+    "maximum",
+    "minimum",
+    "to_device",
+]
+
+__version__ = "0.1.0"
+
+# These need Numba, which takes a second to import: they come when first asked for.
+_LATE = {
+    "DeviceArray": "graphdsl.run.device_array",
+    "GraphExec": "graphdsl.run.graph_exec",
+    "device_array": "graphdsl.run.device_array",
+    "to_device": "graphdsl.run.device_array",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(_LATE[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LATE])

@@ -120,6 +120,25 @@ class DriverError(GraphdslError):
         self.call = call
         self.code = int(code)
         self.code_name = code_name
+        self.reason = rule
+
+    def named(self, node: str, location: Location | None, remedy: str | None = None) -> DriverError:
+        """The same failure, said of a node; an error of the same class."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        DriverError.__init__(
+            made,
+            self.call,
+            self.code,
+            self.code_name,
+            self.reason,
+            node=node,
+            field=self.field,
+            value=self.value,
+            remedy=self.remedy or remedy,
+            location=location,
+        )
+        return made
 
 
 class MemoryFault(DriverError):

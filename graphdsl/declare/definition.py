@@ -204,9 +204,9 @@ class Definition:
             self,
             _location(),
             made,
-            _dim3(grid, full, "grid"),
-            _dim3(block, full, "block"),
-            _extent(shared_bytes, full, "shared_bytes"),
+            dim3(grid, full, "grid"),
+            dim3(block, full, "block"),
+            extent(shared_bytes, full, "shared_bytes"),
             _arguments(args),
             signature,
         )
@@ -235,7 +235,7 @@ class Definition:
         _require_array(destination, name, "destination")
         _require_array(source, name, "source")
         full = self._node_name(name, f"{_last(source)}_to_{_last(destination)}")
-        size = None if nbytes is None else _extent(nbytes, full, "nbytes")
+        size = None if nbytes is None else extent(nbytes, full, "nbytes")
         return self._add(MemcpyNode(full, self, _location(), destination, source, size), after)
 
     def memset(self, destination: Array, value: Any, *, name: str | None = None, after: NodeOrNodes = ()) -> MemsetNode:
@@ -537,7 +537,8 @@ def _arguments(args: Any) -> tuple[Any, ...]:
     return tuple(args) if isinstance(args, Iterable) and not isinstance(args, (Array, str, bytes)) else (args,)
 
 
-def _dim3(dims: Any, node: str, field: str) -> Dim3:
+def dim3(dims: Any, node: str, field: str) -> Dim3:
+    """One to three extents as three; missing ones are 1."""
     given = dims if isinstance(dims, (tuple, list)) else (dims,)
     if not 1 <= len(given) <= 3:
         raise DeclarationError(
@@ -547,22 +548,23 @@ def _dim3(dims: Any, node: str, field: str) -> Dim3:
             value=dims,
             remedy="Pass an int, or a tuple of up to three.",
         )
-    x, *rest = (_extent(extent, node, field) for extent in given)
+    x, *rest = (extent(part, node, field) for part in given)
     y, z = (*rest, 1, 1)[:2]
     return x, y, z
 
 
-def _extent(extent: Any, node: str, field: str) -> Extent:
-    if type(extent) is int:
-        return extent
-    if isinstance(extent, Expr) and extent.dtype.kind in "iu":
-        return extent
-    if isinstance(extent, np.integer):
-        return int(extent)
+def extent(value: Any, node: str, field: str) -> Extent:
+    """An integer, or an integer expression on params."""
+    if type(value) is int:
+        return value
+    if isinstance(value, Expr) and value.dtype.kind in "iu":
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
     raise DeclarationError(
         "it is an integer, or an integer expression on params",
         node=node,
         field=field,
-        value=f"{extent!r} of type {type(extent).__name__}",
+        value=f"{value!r} of type {type(value).__name__}",
         remedy="Use // or cdiv for whole numbers, and an integer dtype for the params in it.",
     )

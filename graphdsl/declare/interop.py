@@ -196,11 +196,26 @@ def host_bytes(address: int, nbytes: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(memory, np.uint8)
 
 
+class _HostView:
+    """What NumPy makes an array from: it becomes the base of the array, and keeps the owner of the memory alive."""
+
+    def __init__(self, interface: dict[str, Any], owner: Any) -> None:
+        self.__array_interface__ = interface
+        self.owner = owner
+
+
 def host_view(
-    address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+    owner: Any,
+    readonly: bool = False,
 ) -> np.ndarray[Any, Any]:
-    """Host memory at an address as an array of ``shape`` that owns nothing: the caller keeps the memory alive."""
-    spans = (stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True))
-    nbytes = 0 if 0 in shape else sum(spans) + dtype.itemsize
-    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, host_bytes(address, nbytes), strides=strides)
-    return view
+    """Host memory at an address as an array of ``shape`` that keeps ``owner`` alive."""
+    interface: dict[str, Any] = {"version": 3, "data": (address, readonly), "shape": shape, "strides": strides}
+    interface["typestr"] = dtype.str
+    if dtype.fields:
+        interface["descr"] = dtype.descr
+    view = np.asarray(_HostView(interface, owner))
+    return view if view.dtype == dtype else view.view(dtype)

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from graphdsl.declare.expressions import Scalar
+from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent
 from graphdsl.errors import DeclarationError, Location
@@ -257,3 +257,19 @@ class EmptyNode(Node):
 
     __slots__ = ()
     kind = "empty"
+
+
+def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
+    """The buffers and params that a node refers to, also through views, expressions and tuples, by name."""
+    yield from _named(node.operands())
+
+
+def _named(operand: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(operand, tuple):
+        for item in operand:
+            yield from _named(item)
+    elif isinstance(operand, Array):
+        yield operand.buffer.name, operand.buffer
+    if isinstance(operand, (Array, Expr)):
+        for param in operand.params:
+            yield param.name, param

@@ -111,6 +111,20 @@ class Driver(Protocol):
     def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
         """Copy device memory to a C contiguous host array, ordered on ``stream``; returns when done."""
 
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's type and number of the device that exported memory is on."""
+
+    def dlpack_export(
+        self,
+        address: Address,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        owner: Any,
+    ) -> Any:
+        """An object with ``__dlpack__`` over device memory; it keeps ``owner`` alive."""
+
     # Streams and events
 
     def stream_create(self) -> Handle:

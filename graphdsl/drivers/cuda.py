@@ -1,0 +1,363 @@
+"""The seam over a CUDA device: `cuda.bindings` for graphs, `cuda.core` for devices, modules and views of memory.
+
+Imported only when a GPU is asked for. This module must not decide anything about graphs: it calls, and turns result
+codes into errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Buffer, Device, ObjectCode
+from cuda.core.utils import StridedMemoryView
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.interop import host_bytes
+from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, Limits
+from graphdsl.drivers.base import Address, Handle, InstantiateError
+from graphdsl.errors import DriverError, GraphdslError
+
+_DLPACK_CUDA = 2  # kDLCUDA
+_INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
+_NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
+
+# Driver attributes by the field of `Limits` that they fill.
+_LIMITS = {
+    "max_threads": "MAX_THREADS_PER_BLOCK",
+    "shared_bytes": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "shared_optin_bytes": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "multiprocessors": "MULTIPROCESSOR_COUNT",
+}
+_LARGE_PARAMETERS_SINCE = 12010
+
+
+def _error(call: str, result: Any, details: str | None = None) -> DriverError:
+    _, name = driver.cuGetErrorName(result)
+    _, text = driver.cuGetErrorString(result)
+    said = (text or b"").decode()
+    return DriverError(call, int(result), (name or b"CUDA_ERROR_UNKNOWN").decode(), details or said or None)
+
+
+def _call(function: Any, *args: Any) -> Any:
+    """Call the driver; gives its outputs (none, one, or a tuple) and raises `DriverError` on a bad code."""
+    result, *outputs = function(*args)
+    if result:
+        raise _error(function.__name__, result)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def driver_version() -> tuple[int, int]:
+    """Newest CUDA version that the driver supports, such as ``(13, 0)``.
+
+    Raises
+    ------
+    GraphdslError
+        If there is no driver.
+    """
+    version = _call(driver.cuDriverGetVersion) if _initialised() is None else 0
+    return version // 1000, version % 1000 // 10
+
+
+@functools.cache
+def _initialised() -> str | None:
+    """None if the driver is ready, else what keeps it from being so."""
+    try:
+        _call(driver.cuInit, 0)
+    except DriverError as problem:
+        return str(problem)
+    except Exception as problem:  # cuda.bindings raises errors of several kinds where libcuda is absent
+        return str(problem)
+    return None
+
+
+def unavailable() -> str | None:
+    """Why no GPU can be used, as a sentence; None if one can."""
+    reason = _initialised()
+    if reason is not None:
+        return f"the CUDA driver could not be started: {reason}"
+    return None if _call(driver.cuDeviceGetCount) else "the CUDA driver finds no GPU"
+
+
+def devices() -> list[str]:
+    """Names of the GPUs that the driver shows, by ordinal; empty where there is none."""
+    if unavailable():
+        return []
+    return [Device(ordinal).name for ordinal in range(_call(driver.cuDeviceGetCount))]
+
+
+@functools.cache
+def cuda_device(ordinal: int = 0) -> CudaDevice:
+    """The CUDA device of that ordinal; always the same object.
+
+    Parameters
+    ----------
+    ordinal : int
+        Number of the device, as ``nvidia-smi`` and ``CUDA_VISIBLE_DEVICES`` leave it.
+
+    Raises
+    ------
+    GraphdslError
+        If there is no driver or no such device; the remedy names the emulator.
+    """
+    reason = unavailable()
+    count = 0 if reason else _call(driver.cuDeviceGetCount)
+    if not 0 <= ordinal < count:
+        raise GraphdslError(
+            reason or f"the driver shows {count} device{'s' if count != 1 else ''}, numbered from 0",
+            field="device",
+            value=f"cuda({ordinal})",
+            remedy="Use graphdsl.emulator(), or run `graphdsl doctor` to see what is missing.",
+        )
+    return CudaDevice(ordinal)
+
+
+class CudaDevice:
+    """One CUDA device with its primary context; see `graphdsl.drivers.base.Driver` for the methods."""
+
+    emulated = False
+
+    def __init__(self, ordinal: int) -> None:
+        device = Device(ordinal)
+        with _kept_context():
+            device.set_current()
+            self.context: Handle = int(device.context.handle)
+        self.ordinal = ordinal
+        self.name = f"{device.name} (cuda:{ordinal})"
+        self.limits = _limits(device)
+        self._lock = threading.Lock()
+        self._libraries: dict[Handle, tuple[ObjectCode, Any]] = {}
+        self._host: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Makes the device's context current for a while: the user's own choice is put back."""
+        _call(driver.cuCtxPushCurrent, self.context)
+        try:
+            yield
+        finally:
+            _call(driver.cuCtxPopCurrent)
+
+    # Kernels
+
+    def library_load_data(self, image: KernelImage) -> Handle:
+        code = ObjectCode.from_cubin(image.cubin, name=image.name)
+        with self._current():
+            kernel = code.get_kernel(image.entry)  # cuda.core loads the library here
+        library = int(code.handle)
+        with self._lock:
+            self._libraries[library] = (code, kernel)
+        return library
+
+    def library_get_kernel(self, library: Handle, name: str) -> Handle:
+        code, _ = self._libraries[library]
+        with self._current():
+            kernel = int(code.get_kernel(name).handle)
+            # Lazy loading would move the load into the first launch.
+            _call(driver.cuFuncLoad, _call(driver.cuKernelGetFunction, kernel))
+        return kernel
+
+    def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
+        found = []
+        while True:
+            result, offset, size = driver.cuKernelGetParamInfo(kernel, len(found))
+            if result == _INVALID_VALUE:  # past the last parameter
+                return tuple(found)
+            if result:
+                raise _error("cuKernelGetParamInfo", result)
+            found.append((int(offset), int(size)))
+
+    def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _call(driver.cuKernelSetAttribute, attribute, nbytes, kernel, self.ordinal)
+
+    def library_unload(self, library: Handle) -> None:
+        with self._lock, self._current():
+            del self._libraries[library]  # cuda.core unloads it with the last reference
+
+    # Memory
+
+    def mem_alloc(self, nbytes: int) -> Address:
+        with self._current():
+            return int(_call(driver.cuMemAlloc, nbytes))
+
+    def mem_free(self, address: Address) -> None:
+        with self._current():
+            _call(driver.cuMemFree, address)
+
+    def mem_host_alloc(self, nbytes: int) -> np.ndarray[Any, Any]:
+        flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+        with self._current():
+            address = int(_call(driver.cuMemHostAlloc, nbytes, flags))
+        return host_bytes(address, nbytes)
+
+    def mem_free_host(self, array: np.ndarray[Any, Any]) -> None:
+        with self._current():
+            _call(driver.cuMemFreeHost, array.ctypes.data)
+
+    def memcpy_htod(self, destination: Address, source: np.ndarray[Any, Any], stream: Handle) -> None:
+        _call(driver.cuMemcpyHtoDAsync, destination, source.ctypes.data, source.nbytes, stream)
+        self.stream_synchronize(stream)
+
+    def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
+        _call(driver.cuMemcpyDtoHAsync, destination.ctypes.data, source, destination.nbytes, stream)
+        self.stream_synchronize(stream)
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        return _DLPACK_CUDA, self.ordinal
+
+    def dlpack_export(
+        self,
+        address: Address,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        owner: Any,
+    ) -> StridedMemoryView:
+        nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
+        buffer = Buffer.from_handle(address, nbytes, owner=owner)
+        steps = tuple(stride // dtype.itemsize for stride in strides)
+        return StridedMemoryView.from_buffer(buffer, shape, steps, dtype=dtype)
+
+    # Streams and events
+
+    def stream_create(self) -> Handle:
+        with self._current():
+            return int(_call(driver.cuStreamCreate, driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def stream_synchronize(self, stream: Handle) -> None:
+        _call(driver.cuStreamSynchronize, stream)
+
+    def stream_destroy(self, stream: Handle) -> None:
+        _call(driver.cuStreamDestroy, stream)
+
+    def event_create(self) -> Handle:
+        with self._current():
+            return int(_call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+
+    def event_record(self, event: Handle, stream: Handle) -> None:
+        _call(driver.cuEventRecord, event, stream)
+
+    def event_query(self, event: Handle) -> bool:
+        (result,) = driver.cuEventQuery(event)
+        if result and result != _NOT_READY:
+            raise _error("cuEventQuery", result)
+        return not result
+
+    def event_synchronize(self, event: Handle) -> None:
+        _call(driver.cuEventSynchronize, event)
+
+    def event_destroy(self, event: Handle) -> None:
+        _call(driver.cuEventDestroy, event)
+
+    # Building graphs
+
+    def graph_create(self) -> Handle:
+        return int(_call(driver.cuGraphCreate, 0))
+
+    def graph_add_kernel_node(self, graph: Handle, params: Address) -> Handle:
+        return int(_call(driver.cuGraphAddKernelNode, graph, None, 0, driver.CUDA_KERNEL_NODE_PARAMS(_ptr=params)))
+
+    def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
+        struct = driver.CUDA_MEMCPY3D(_ptr=params)
+        return int(_call(driver.cuGraphAddMemcpyNode, graph, None, 0, struct, self.context))
+
+    def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
+        struct = driver.CUDA_MEMSET_NODE_PARAMS(_ptr=params)
+        return int(_call(driver.cuGraphAddMemsetNode, graph, None, 0, struct, self.context))
+
+    def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
+        return int(_call(driver.cuGraphAddHostNode, graph, None, 0, driver.CUDA_HOST_NODE_PARAMS(_ptr=params)))
+
+    def graph_add_empty_node(self, graph: Handle) -> Handle:
+        return int(_call(driver.cuGraphAddEmptyNode, graph, None, 0))
+
+    def graph_add_dependencies(
+        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+    ) -> None:
+        befores = [driver.CUgraphNode(handle) for handle in sources.tolist()]
+        afters = [driver.CUgraphNode(handle) for handle in targets.tolist()]
+        _call(driver.cuGraphAddDependencies, graph, befores, afters, None, len(befores))
+
+    def graph_destroy(self, graph: Handle) -> None:
+        _call(driver.cuGraphDestroy, graph)
+
+    # Running graphs
+
+    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+        params = driver.CUDA_GRAPH_INSTANTIATE_PARAMS()
+        with self._current():
+            result, graph_exec = driver.cuGraphInstantiateWithParams(graph, params)
+        if result:
+            problem = _error("cuGraphInstantiateWithParams", result)
+            raise InstantiateError(problem.code, problem.code_name, params.result_out.name, int(params.hErrNode_out))
+        return int(graph_exec)
+
+    def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
+        _call(driver.cuGraphUpload, graph_exec, stream)
+
+    def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
+        _call(driver.cuGraphLaunch, graph_exec, stream)
+
+    def graph_exec_destroy(self, graph_exec: Handle) -> None:
+        _call(driver.cuGraphExecDestroy, graph_exec)
+
+    # Updating execs
+
+    def graph_exec_kernel_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        struct = driver.CUDA_KERNEL_NODE_PARAMS(_ptr=params)
+        _call(driver.cuGraphExecKernelNodeSetParams, graph_exec, node, struct)
+
+    def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        struct = driver.CUDA_MEMCPY3D(_ptr=params)
+        _call(driver.cuGraphExecMemcpyNodeSetParams, graph_exec, node, struct, self.context)
+
+    def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        struct = driver.CUDA_MEMSET_NODE_PARAMS(_ptr=params)
+        _call(driver.cuGraphExecMemsetNodeSetParams, graph_exec, node, struct, self.context)
+
+    def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        struct = driver.CUDA_HOST_NODE_PARAMS(_ptr=params)
+        _call(driver.cuGraphExecHostNodeSetParams, graph_exec, node, struct)
+
+    def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
+        _call(driver.cuGraphNodeSetEnabled, graph_exec, node, int(enabled))
+
+
+@contextmanager
+def _kept_context() -> Iterator[None]:
+    """Puts back whatever context was current before."""
+    before = _call(driver.cuCtxGetCurrent)
+    try:
+        yield
+    finally:
+        _call(driver.cuCtxSetCurrent, before)
+
+
+def _limits(device: Device) -> Limits:
+    def attribute(name: str) -> int:
+        key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call(driver.cuDeviceGetAttribute, key, device.device_id))
+
+    capability = tuple(device.compute_capability)
+    large = capability >= (7, 0) and _call(driver.cuDriverGetVersion) >= _LARGE_PARAMETERS_SINCE
+    block_x, block_y, block_z, grid_x, grid_y, grid_z = (
+        attribute(f"MAX_{what}_DIM_{axis}") for what in ("BLOCK", "GRID") for axis in "XYZ"
+    )
+    return Limits(
+        device.name,
+        capability,  # type: ignore[arg-type]  # a named tuple of two
+        max_block=(block_x, block_y, block_z),
+        max_grid=(grid_x, grid_y, grid_z),
+        parameter_bytes=LARGE_PARAMETER_BYTES if large else 4096,
+        **{field: attribute(name) for field, name in _LIMITS.items()},
+    )

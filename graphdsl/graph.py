@@ -1,0 +1,165 @@
+"""The face: a `Definition` that can be checked, drawn, planned and instantiated.
+
+One thin method for each thing; the stages do the work. Stages never import this module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.check import Report, check
+from graphdsl.declare.definition import Definition
+from graphdsl.draw.dot import render, to_dot
+from graphdsl.plan import Plan, plan
+
+if TYPE_CHECKING:
+    from graphdsl.declare.limits import Limits
+    from graphdsl.drivers.base import Driver
+    from graphdsl.drivers.cuda import CudaDevice
+    from graphdsl.drivers.emulator import Emulator
+    from graphdsl.run.calls import Call
+    from graphdsl.run.graph_exec import GraphExec
+
+_logger = logging.getLogger("graphdsl")
+
+
+class Graph(Definition):
+    """A CUDA graph, declared in Python. Making one needs neither a GPU nor a driver.
+
+    Parameters
+    ----------
+    name : str
+        What drawings and messages call it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import graphdsl as gd
+    >>> g = gd.Graph("demo")
+    >>> raw = g.host_array("raw", 1024, np.float32)
+    >>> x = g.device_array("x", 1024, np.float32)
+    >>> load = g.memcpy(x, raw, name="load")
+    >>> clear = g.memset(x, 0, name="clear")
+    >>> _ = load >> clear
+    >>> g.check().ok
+    True
+    """
+
+    def check(
+        self,
+        target: str | tuple[int, int] | Limits | Driver | None = None,
+        *,
+        values: Mapping[str, Any] | None = None,
+        compile: bool = True,
+    ) -> Report:
+        """Find what is wrong before any driver call; see `graphdsl.check.check`.
+
+        Parameters
+        ----------
+        target : str, tuple, Limits or device, optional
+            Whose limits hold: a compute capability such as ``"sm_80"``, or a device; ``sm_90`` by default.
+        values : dict, optional
+            Values of params by name, instead of their defaults.
+        compile : bool
+            Compile the kernels too, which finds what only a compiler can.
+        """
+        return check(self, target=getattr(target, "limits", target), values=values, compile=compile)
+
+    def plan(self) -> Plan:
+        """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`."""
+        self.check(compile=False).raise_for_errors()
+        return plan(self)
+
+    def to_dot(self) -> str:
+        """The DAG in Graphviz' language, with names; see `graphdsl.draw.dot.to_dot`."""
+        return to_dot(self)
+
+    def draw(self, path: str | Path) -> Path:
+        """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``."""
+        return render(to_dot(self), path)
+
+    def _repr_svg_(self) -> str:
+        """The drawing, for notebooks."""
+        return render(to_dot(self), "svg").decode()
+
+    def instantiate(self, device: Driver | None = None, *, values: Mapping[str, Any] | None = None) -> GraphExec:
+        """Build the graph on a device; see `graphdsl.run.graph_exec.instantiate`.
+
+        Parameters
+        ----------
+        device : Driver, optional
+            ``graphdsl.cuda(0)`` or ``graphdsl.emulator()``. By default the first GPU, or the emulator where there is
+            none; the logger ``graphdsl`` says which.
+        values : dict, optional
+            Values of params by name, instead of their defaults.
+
+        Returns
+        -------
+        GraphExec
+            A snapshot: later changes of the graph do not change it.
+
+        Raises
+        ------
+        CheckError
+            If the definition has errors; ``report`` lists all.
+        DriverError
+            If the driver refuses; nothing is left behind.
+        """
+        from graphdsl.run.graph_exec import instantiate
+
+        return instantiate(self, default_device() if device is None else device, values)
+
+    def trace(
+        self, target: str | tuple[int, int] = "sm_90", *, values: Mapping[str, Any] | None = None
+    ) -> tuple[Call, ...]:
+        """The driver calls that would build the graph, in order; needs no GPU.
+
+        Parameters
+        ----------
+        target : str or tuple of int
+            Compute capability to build for.
+        values : dict, optional
+            Values of params by name, instead of their defaults.
+        """
+        with self.instantiate(emulator(target=target), values=values) as graph_exec:
+            return graph_exec.calls
+
+
+def cuda(ordinal: int = 0) -> CudaDevice:
+    """A CUDA device; see `graphdsl.drivers.cuda.cuda_device`."""
+    from graphdsl.drivers.cuda import cuda_device
+
+    return cuda_device(ordinal)
+
+
+def emulator(**options: Any) -> Emulator:
+    """A device that needs no GPU and obeys the driver's rules; see `graphdsl.drivers.emulator.Emulator`."""
+    from graphdsl.drivers.emulator import Emulator
+
+    return Emulator(**options)
+
+
+def default_device() -> Driver:
+    """The first GPU, or an emulator where there is none; the logger ``graphdsl`` says which, and why."""
+    from graphdsl.drivers.cuda import unavailable
+
+    reason = unavailable()
+    if reason is None:
+        device: Driver = cuda(0)
+        _logger.info("graphs run on %s", device.name)
+        return device
+    device = emulator()
+    _warn_once(f"{reason}: graphs run on the {device.name}, which is slow. Pass device= to choose.")
+    return device
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        _logger.warning(message)

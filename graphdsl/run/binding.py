@@ -1,0 +1,114 @@
+"""The memory of an exec: what it owns is allocated, what others own is adopted, and both are found by name.
+
+This module must not know nodes: it gives every buffer an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphdsl.declare.expressions import value_of
+from graphdsl.declare.interop import ForeignArray, foreign_array, host_view
+from graphdsl.declare.operands import Array, Buffer
+from graphdsl.drivers.base import Driver
+from graphdsl.errors import GraphdslError, UpdateError
+from graphdsl.plan import Plan
+from graphdsl.run.blocks import DeviceBlock, HostBlock
+from graphdsl.run.calls import CallLog
+
+
+class Memory:
+    """Where the buffers of an exec lie.
+
+    Attributes
+    ----------
+    addresses : dict of str to int
+        Address of each buffer by name; the value that address expressions are evaluated with.
+    owners : dict of str to object
+        What keeps the memory of each buffer alive, by name: a block, a NumPy array, or the owner that the user gave.
+    """
+
+    def __init__(self, plan: Plan, device: Driver, log: CallLog) -> None:
+        self.buffers = plan.buffers
+        self.addresses: dict[str, int] = {}
+        self.owners: dict[str, Any] = {}
+        arena = _arena(plan, device, log)
+        for name, buffer in plan.buffers.items():
+            if arena is not None and name in plan.memory.offsets:
+                self.owners[name] = arena
+                self.addresses[name] = arena.address + plan.memory.offsets[name]
+            elif buffer.external:
+                self.owners[name] = buffer.owner
+                self.addresses[name] = foreign_array(buffer.owner, name).address
+            else:
+                self.owners[name], self.addresses[name] = _host_memory(buffer, device, log)
+
+    def host_array(self, array: Array, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Host memory of a buffer or view as a NumPy array that keeps it alive."""
+        name = array.buffer.name
+        address = self.addresses[name] + value_of(array.offset, values)
+        shape = tuple(int(value_of(extent, values)) for extent in array.shape)
+        return host_view(address, shape, array.strides, array.dtype, self.owners[name], array.buffer.readonly)
+
+    def release(self) -> None:
+        """Drop all memory; what nobody else refers to is freed."""
+        self.owners.clear()
+
+    def adopt(self, name: str, owner: Any) -> ForeignArray:
+        """Where a new owner for an external buffer has its memory; refuses what differs from the old in kind.
+
+        Raises
+        ------
+        UpdateError
+            If the buffer is not external, or the new memory differs in space, dtype, shape or strides.
+        """
+        buffer = self.buffers[name]
+        if not buffer.external:
+            raise UpdateError(
+                "only external operands can be re-bound: this one is memory of the exec",
+                field=name,
+                value=f"an object of type {type(owner).__name__}",
+                remedy=f"Copy into exe[{name!r}], or declare it with graph.external.",
+            )
+        try:
+            found = foreign_array(owner, name)
+        except GraphdslError as problem:
+            raise UpdateError(problem.rule, field=name, value=problem.value, remedy=problem.remedy) from None
+        for field in ("space", "dtype", "shape", "strides"):
+            new, old = getattr(found, field), getattr(buffer, field)
+            if new != old:
+                raise UpdateError(
+                    f"memory that is re-bound must have the {field} of the old, {old}",
+                    field=name,
+                    value=f"{field} {new}",
+                    remedy="Convert it first, or declare and instantiate a graph for it.",
+                )
+        if found.readonly and not buffer.readonly:
+            raise UpdateError(
+                "memory that is re-bound must be writable as the old was",
+                field=name,
+                value="read-only memory",
+                remedy="Pass a writable array.",
+            )
+        return found
+
+
+def _arena(plan: Plan, device: Driver, log: CallLog) -> DeviceBlock | None:
+    if not plan.memory.offsets:
+        return None
+    block = DeviceBlock(device, plan.memory.nbytes)
+    log.add("cuMemAlloc", bytes=plan.memory.nbytes, holds=f"({', '.join(plan.memory.offsets)})")
+    return block
+
+
+def _host_memory(buffer: Buffer, device: Driver, log: CallLog) -> tuple[Any, int]:
+    nbytes = max(buffer.allocation_nbytes, 1)
+    if buffer.space == "pageable":
+        array = np.zeros(nbytes, np.uint8)
+        return array, array.ctypes.data
+    block = HostBlock(device, nbytes)
+    log.add("cuMemHostAlloc", bytes=nbytes, holds=buffer.name)
+    return block, block.address

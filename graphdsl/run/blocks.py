@@ -1,0 +1,43 @@
+"""Memory of a device that is freed with the last object that refers to it.
+
+An exec drops its blocks when it is closed; a NumPy view or a device array that a user still holds keeps its block
+alive, so that no closed exec leaves a dangling address behind.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from graphdsl.drivers.base import Address, Driver
+
+
+class DeviceBlock:
+    """Device memory, its contents undefined.
+
+    Attributes
+    ----------
+    address : int
+        Of the first byte.
+    """
+
+    def __init__(self, device: Driver, nbytes: int) -> None:
+        self.address: Address = device.mem_alloc(nbytes)
+        # At exit the driver's own teardown frees it; its functions may be gone by then.
+        weakref.finalize(self, device.mem_free, self.address).atexit = False
+
+
+class HostBlock:
+    """Page-locked host memory; an array made from it by NumPy keeps it alive.
+
+    Attributes
+    ----------
+    address : int
+        Of the first byte.
+    """
+
+    def __init__(self, device: Driver, nbytes: int) -> None:
+        array = device.mem_host_alloc(nbytes)
+        self.address: Address = array.ctypes.data
+        self.__array_interface__: dict[str, Any] = dict(array.__array_interface__)
+        weakref.finalize(self, device.mem_free_host, array).atexit = False

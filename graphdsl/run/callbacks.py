@@ -1,0 +1,115 @@
+"""Python functions as host nodes.
+
+The driver calls one C function for all of them and hands it a token; the registry knows the call behind a token.
+A callback can never deadlock against a launch, because the driver bindings release the GIL around every call, and an
+exception is kept for the next synchronise: nothing can be raised into a thread of the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphdsl.declare.expressions import value_of
+from graphdsl.declare.nodes import HostNode
+from graphdsl.declare.operands import Array
+from graphdsl.errors import CallbackError, Location
+from graphdsl.run.binding import Memory
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A call to make, with its arguments as they were when it was bound.
+
+    Attributes
+    ----------
+    node : str
+        Name of the host node.
+    function : callable
+        What is called.
+    args : tuple
+        With what.
+    failures : collections.deque
+        Where an exception is kept; shared by the host nodes of an exec.
+    location : tuple of str and int
+        Where the node was declared.
+    """
+
+    node: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    failures: deque[CallbackError]
+    location: Location
+
+    def run(self) -> None:
+        """Make the call; keep what it raises."""
+        try:
+            self.function(*self.args)
+        except BaseException as problem:
+            error = CallbackError(
+                f"the function raised {type(problem).__name__}: {problem}",
+                node=self.node,
+                field="function",
+                value=getattr(self.function, "__name__", repr(self.function)),
+                remedy="Nodes ordered after it ran all the same: treat their results as undefined.",
+                location=self.location,
+            )
+            error.__cause__ = problem
+            self.failures.append(error)
+
+
+_calls: dict[int, HostCall] = {}
+_counter = itertools.count(1)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _trampoline(token: int | None) -> None:
+    call = _calls.get(token or 0)
+    if call is not None:
+        call.run()
+
+
+TRAMPOLINE_ADDRESS: int = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
+"""Address of the C function that every host node calls."""
+
+
+class HostCalls:
+    """The calls that the host nodes of one exec make.
+
+    Attributes
+    ----------
+    failures : collections.deque of CallbackError
+        What calls have raised and nobody has been told yet.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.failures: deque[CallbackError] = deque()
+        self._memory = memory
+        self._tokens: set[int] = set()
+
+    def bind(self, node: HostNode, values: Mapping[str, Any]) -> int:
+        """Register the call of a node with its arguments as ``values`` makes them; gives its token."""
+        args = tuple(self._argument(arg, values) for arg in node.args)
+        token = next(_counter)
+        _calls[token] = HostCall(node.name, node.function, args, self.failures, node.location)
+        self._tokens.add(token)
+        return token
+
+    def _argument(self, argument: Any, values: Mapping[str, Any]) -> Any:
+        if isinstance(argument, Array):
+            return self._memory.host_array(argument, values)
+        return value_of(argument, values)
+
+    def release(self, token: int) -> None:
+        """Forget a call that no launch can make any more."""
+        self._tokens.discard(token)
+        _calls.pop(token, None)
+
+    def close(self) -> None:
+        """Forget all of them: the exec is gone."""
+        for token in list(self._tokens):
+            self.release(token)

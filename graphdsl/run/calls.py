@@ -1,0 +1,45 @@
+"""The driver calls that build an exec, as text that a person can read and two drivers can agree on.
+
+Addresses and handles are left out: operands, kernels and nodes stand there by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """One driver call.
+
+    Attributes
+    ----------
+    function : str
+        The driver's name of it, such as ``"cuGraphAddKernelNode"``.
+    subject : str
+        The node, kernel or graph that it is about; empty if none.
+    fields : tuple of pairs
+        What was passed, by name.
+    """
+
+    function: str
+    subject: str = ""
+    fields: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [self.subject] if self.subject else []
+        parts += [f"{name}={value}" for name, value in self.fields]
+        return f"{self.function}({', '.join(parts)})"
+
+
+class CallLog:
+    """Calls in the order in which they were made."""
+
+    def __init__(self, calls: Iterable[Call] = ()) -> None:
+        self.calls = list(calls)
+
+    def add(self, function: str, subject: str = "", **fields: Any) -> None:
+        """Note a call that was made."""
+        self.calls.append(Call(function, subject, tuple(fields.items())))

@@ -1,0 +1,208 @@
+"""Device memory in the user's hands: copied to and from, and given to other libraries without a copy."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphdsl.declare.operands import contiguous_strides
+from graphdsl.errors import GraphdslError
+from graphdsl.run.blocks import DeviceBlock
+
+if TYPE_CHECKING:
+    from graphdsl.drivers.base import Driver
+
+
+class DeviceArray:
+    """An array in the memory of a device, CUDA or emulated.
+
+    `GraphExec` gives one for each device array by name; `device_array` and `to_device` make new ones that an
+    operand can adopt (`Graph.external`) or an update re-bind.
+
+    Attributes
+    ----------
+    device : Driver
+        Where the memory lives.
+    address : int
+        Of the first element, on that device.
+    shape : tuple of int
+        Extents in elements.
+    strides : tuple of int
+        Bytes between neighbours.
+    dtype : numpy.dtype
+        Type of an element.
+    """
+
+    def __init__(
+        self,
+        device: Driver,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        owner: Any,
+        synchronize: Callable[[], int],
+    ) -> None:
+        self.device = device
+        self.address = address
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self._owner = owner
+        self._synchronize = synchronize
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """Wait for the launches so far and copy to the host.
+
+        Parameters
+        ----------
+        out : numpy.ndarray, optional
+            C contiguous array of the same shape and dtype to copy into; a new one by default.
+
+        Returns
+        -------
+        numpy.ndarray
+            ``out``, or a new array.
+
+        Raises
+        ------
+        GraphdslError
+            If ``out`` does not match.
+        DriverError
+            If a launch or the copy failed.
+        """
+        out = np.empty(self.shape, self.dtype) if out is None else out
+        self._require_match(out, "out", "destination")
+        stream = self._synchronize()
+        if self.nbytes:
+            self.device.memcpy_dtoh(out, self._contiguous_address(), stream)
+        return out
+
+    def copy_from_host(self, array: Any) -> None:
+        """Wait for the launches so far and copy from the host.
+
+        Parameters
+        ----------
+        array : array_like
+            Of the same shape; converted to the dtype where NumPy casts it safely within its kind.
+        """
+        source = np.ascontiguousarray(array)
+        if source.dtype != self.dtype and np.can_cast(source.dtype, self.dtype, casting="same_kind"):
+            source = source.astype(self.dtype)
+        # ascontiguousarray makes a 0-dimensional array one-dimensional.
+        source = source.reshape(np.shape(array))
+        self._require_match(source, "array", "source")
+        stream = self._synchronize()
+        if self.nbytes:
+            self.device.memcpy_htod(self._contiguous_address(), source, stream)
+
+    def _require_match(self, array: Any, field: str, what: str) -> None:
+        if (
+            isinstance(array, np.ndarray)
+            and array.shape == self.shape
+            and array.dtype == self.dtype
+            and array.flags.c_contiguous
+        ):
+            return
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise GraphdslError(
+            f"the {what} of a copy must be a C contiguous {self.dtype}{list(self.shape)} array",
+            field=field,
+            value=found,
+            remedy="Reshape or convert it first.",
+        )
+
+    def _contiguous_address(self) -> int:
+        step = self.dtype.itemsize
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if extent > 1 and stride != step:
+                raise GraphdslError(
+                    "only C contiguous device arrays can be copied whole",
+                    field="strides",
+                    value=self.strides,
+                    remedy="Copy it with a kernel into a contiguous array.",
+                )
+            step *= max(extent, 1)
+        return self.address
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        described: dict[str, Any] = {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": self.strides,
+            "version": 3,
+        }
+        if self.dtype.fields:
+            described["descr"] = self.dtype.descr
+        return described
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.dlpack_device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A DLPack capsule: the memory itself on a GPU, the emulated memory as host memory on the emulator."""
+        exported = self.device.dlpack_export(self.address, self.shape, self.strides, self.dtype, self)
+        return exported.__dlpack__(**options)
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {self.dtype}{list(self.shape)} on {self.device.name}>"
+
+
+class _Standalone(DeviceBlock):
+    """Device memory with a stream of its own for copies."""
+
+    def __init__(self, device: Driver, nbytes: int) -> None:
+        super().__init__(device, nbytes)
+        self.stream = device.stream_create()
+        weakref.finalize(self, device.stream_destroy, self.stream).atexit = False
+
+
+def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> DeviceArray:
+    """A new array in the memory of ``device``, its contents undefined.
+
+    Parameters
+    ----------
+    device : Driver
+        ``graphdsl.cuda(0)`` or ``graphdsl.emulator()``.
+    shape : int or tuple of int
+        Extents in elements.
+    dtype : dtype
+        Type of an element.
+    """
+    extents = shape if isinstance(shape, tuple) else (shape,)
+    made = np.dtype(dtype)
+    nbytes = int(np.prod(extents, dtype=np.int64)) * made.itemsize
+    block = _Standalone(device, max(nbytes, 1))
+    strides = contiguous_strides(extents, made.itemsize)
+    return DeviceArray(
+        device, block.address, extents, strides, made, owner=block, synchronize=lambda: block.stream
+    )
+
+
+def to_device(device: Driver, array: Any) -> DeviceArray:
+    """A copy of a host array in the memory of ``device``."""
+    source = np.asarray(array)
+    made = device_array(device, source.shape, source.dtype)
+    made.copy_from_host(source)
+    return made

@@ -1,0 +1,162 @@
+"""Issues the driver calls that build a graph: nodes one by one, then their dependencies, then the exec.
+
+Stream capture is never used. The calls are those of the plan, in its order; what was called is kept as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.drivers.base import Driver, Handle, InstantiateError
+from graphdsl.errors import DriverError
+from graphdsl.plan import Plan
+from graphdsl.run.calls import Call, CallLog
+from graphdsl.run.packing import Packing
+
+ADD_CALLS: dict[type[Node], str] = {
+    KernelNode: "cuGraphAddKernelNode",
+    MemcpyNode: "cuGraphAddMemcpyNode",
+    MemsetNode: "cuGraphAddMemsetNode",
+    HostNode: "cuGraphAddHostNode",
+    EmptyNode: "cuGraphAddEmptyNode",
+}
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What the driver gave.
+
+    Attributes
+    ----------
+    graph, graph_exec : int
+        Handles of the graph and its exec.
+    handles : tuple of int
+        Handle of each node of the plan.
+    """
+
+    graph: Handle
+    graph_exec: Handle
+    handles: tuple[Handle, ...]
+
+
+def emit(plan: Plan, packing: Packing, device: Driver, stream: Handle, resources: ExitStack, log: CallLog) -> Emitted:
+    """Build, instantiate and upload the graph of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        Nodes in canonical order, and edges.
+    packing : Packing
+        Their packed structs.
+    device : Driver
+        Where it is built.
+    stream : int
+        The stream that the upload is ordered on.
+    resources : ExitStack
+        Takes what undoes each step.
+    log : CallLog
+        Takes the calls made.
+
+    Raises
+    ------
+    DriverError
+        With the name of the node that the driver refused or blames.
+    """
+    graph = device.graph_create()
+    resources.callback(device.graph_destroy, graph)
+    log.add("cuGraphCreate", plan.name)
+    handles = _add_nodes(plan, packing, device, graph, log)
+    _add_dependencies(plan, handles, device, graph, log)
+    graph_exec = _instantiate(plan, handles, device, graph)
+    resources.callback(device.graph_exec_destroy, graph_exec)
+    log.add("cuGraphInstantiateWithParams", plan.name)
+    device.graph_upload(graph_exec, stream)
+    log.add("cuGraphUpload", plan.name)
+    return Emitted(graph, graph_exec, handles)
+
+
+def _add_nodes(plan: Plan, packing: Packing, device: Driver, graph: Handle, log: CallLog) -> tuple[Handle, ...]:
+    add: dict[type[Node], Callable[[Handle, int], Handle]] = {
+        KernelNode: device.graph_add_kernel_node,
+        MemcpyNode: device.graph_add_memcpy_node,
+        MemsetNode: device.graph_add_memset_node,
+        HostNode: device.graph_add_host_node,
+    }
+    handles = []
+    for index, node in enumerate(plan.nodes):
+        try:
+            if isinstance(node, EmptyNode):
+                handles.append(device.graph_add_empty_node(graph))
+            else:
+                handles.append(add[type(node)](graph, packing.struct_address(index)))
+        except DriverError as problem:
+            raise named(problem, node) from problem
+        log.calls.append(describe_node(node, packing.images[index]))
+    return tuple(handles)
+
+
+def _add_dependencies(plan: Plan, handles: Sequence[Handle], device: Driver, graph: Handle, log: CallLog) -> None:
+    if not plan.edges:
+        return
+    by_index = np.array(handles, np.uint64)
+    pairs = np.array(plan.edges)
+    device.graph_add_dependencies(graph, by_index[pairs[:, 0]], by_index[pairs[:, 1]])
+    names = [node.name for node in plan.nodes]
+    edges = ", ".join(f"{names[source]} -> {names[target]}" for source, target in plan.edges)
+    log.add("cuGraphAddDependencies", plan.name, edges=f"[{edges}]")
+
+
+def _instantiate(plan: Plan, handles: Sequence[Handle], device: Driver, graph: Handle) -> Handle:
+    try:
+        return device.graph_instantiate_with_params(graph)
+    except InstantiateError as problem:
+        blamed = {handle: node for handle, node in zip(handles, plan.nodes)}.get(problem.node_handle)
+        if blamed is None:
+            raise
+        raise named(problem, blamed) from problem
+
+
+def named(problem: DriverError, node: Node) -> DriverError:
+    """The same failure, said of a node."""
+    remedy = "graph.check() with this device as target names what it can of the cause."
+    return problem.named(node.name, node.location, remedy)
+
+
+def describe_node(node: Node, image: KernelImage | None) -> Call:
+    """The call that adds a node, as text: the same for every driver."""
+    return Call(ADD_CALLS[type(node)], node.name, tuple(_fields(node, image)))
+
+
+def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
+    if isinstance(node, KernelNode):
+        assert image is not None, node
+        types = ", ".join(map(str, image.layout.types))
+        return [
+            ("kern", f"{node.kernel.name}({types})"),
+            ("grid", _dims(node.grid)),
+            ("block", _dims(node.block)),
+            ("sharedMemBytes", node.shared_bytes),
+            ("kernelParams", "(" + ", ".join(map(_operand, node.args)) + ")"),
+        ]
+    if isinstance(node, MemcpyNode):
+        return [("dst", _operand(node.destination)), ("src", _operand(node.source)), ("WidthInBytes", node.size)]
+    if isinstance(node, MemsetNode):
+        return [("dst", _operand(node.destination)), ("value", node.value)]
+    if isinstance(node, HostNode):
+        return [("fn", getattr(node.function, "__name__", type(node.function).__name__))]
+    return []
+
+
+def _dims(dims: Sequence[Any]) -> str:
+    return "(" + ", ".join(map(str, dims)) + ")"
+
+
+def _operand(operand: Any) -> str:
+    return getattr(operand, "name", None) or str(operand)

@@ -1,0 +1,64 @@
+"""Kernel images on a device: loaded once however many execs use them, unloaded with the last."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.drivers.base import Driver, Handle
+from graphdsl.errors import CompileError
+from graphdsl.run.calls import CallLog
+
+
+class LoadedKernel:
+    """A kernel on a device, for as long as somebody refers to this object.
+
+    Attributes
+    ----------
+    handle : int
+        The driver's kernel.
+    image : KernelImage
+        What was loaded.
+    """
+
+    def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
+        self.image = image
+        library = device.library_load_data(image)
+        log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
+        self._unload = weakref.finalize(self, device.library_unload, library)
+        self._unload.atexit = False  # the driver's own teardown comes first or unloads it
+        try:
+            self.handle: Handle = device.library_get_kernel(library, image.entry)
+            log.add("cuLibraryGetKernel", image.name)
+            _require_layout(image, device.kernel_get_param_info(self.handle))
+        except BaseException:
+            self._unload()
+            raise
+
+
+_loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def load(image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:
+    """The kernel of an image on a device, loaded now if it is not yet."""
+    key = (id(device), id(image))  # both outlive the entry: the loaded kernel refers to them
+    with _lock:
+        found = _loaded.get(key)
+        if found is None:
+            found = _loaded[key] = LoadedKernel(image, device, log)
+        return found
+
+
+def _require_layout(image: KernelImage, found: tuple[tuple[int, int], ...]) -> None:
+    """Refuse an image whose parameters are not where our layout of Numba's unstable ABI puts them."""
+    expected: tuple[Any, ...] = tuple((leaf.offset, leaf.dtype.itemsize) for leaf in image.layout.leaves)
+    if found != expected:
+        raise CompileError(
+            f"the compiled kernel has parameters (offset, bytes) {found}, but its layout says {expected}",
+            field="kernel",
+            value=image.name,
+            remedy="This version of numba-cuda passes arguments in another way: install one that graphdsl was tested with.",
+        )

@@ -1,0 +1,171 @@
+"""One node of an exec, in the user's hands.
+
+This module turns what the user asks for into another node with other fields; `graphdsl.run.update` sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.compile.signature import argument_types
+from graphdsl.declare.definition import dim3, extent, unknown_name
+from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.operands import Array
+from graphdsl.errors import CompileError, UpdateError
+
+if TYPE_CHECKING:
+    from graphdsl.run.graph_exec import GraphExec
+
+_FIELDS: dict[type[Node], tuple[str, ...]] = {
+    KernelNode: ("grid", "block", "shared_bytes", "args"),
+    MemcpyNode: ("destination", "source", "nbytes"),
+    MemsetNode: ("destination", "value"),
+    HostNode: ("function", "args"),
+    EmptyNode: (),
+}
+
+
+class NodeExec:
+    """One node of an exec; given by `GraphExec.node`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the node.
+    """
+
+    def __init__(self, graph_exec: GraphExec, index: int) -> None:
+        self._exec = graph_exec
+        self._number = index
+
+    @property
+    def node(self) -> Node:
+        """The node as it is set now."""
+        return self._exec._updater.nodes[self._number]
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return self.node.name
+
+    @property
+    def enabled(self) -> bool:
+        """True unless the node was disabled."""
+        return self._exec._updater.enabled[self._number]
+
+    def enable(self) -> None:
+        """Let the node run again in the launches that follow."""
+        self._set_enabled(True)
+
+    def disable(self) -> None:
+        """Skip the node in the launches that follow; its edges keep ordering the others.
+
+        Kernel, memcpy and memset nodes only.
+        """
+        self._set_enabled(False)
+
+    def _set_enabled(self, enabled: bool) -> None:
+        self._exec._require_usable()
+        self._exec._updater.set_enabled(self._number, enabled)
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of this node for the launches that follow; all of them, or none.
+
+        Parameters
+        ----------
+        **fields
+            For a kernel node ``grid``, ``block``, ``shared_bytes`` and ``args``; for a memcpy node ``destination``,
+            ``source`` and ``nbytes``; for a memset node ``destination`` and ``value``; for a host node ``function``
+            and ``args``. Values are what the declaring method of `Graph` takes. ``args`` of a kernel may be a
+            dict from parameter names to operands, which leaves the others as they are. A field that was an
+            expression and is set to a number no longer follows its params.
+
+        Raises
+        ------
+        UpdateError
+            If the node has no such field, or the value is not allowed. Nothing has changed.
+        """
+        node = self.node
+        for name in fields:
+            if name not in _FIELDS[type(node)]:
+                raise _no_such_field(node, name)
+        made = node.replaced(**{name: self._converted(node, name, value) for name, value in fields.items()})
+        if isinstance(made, KernelNode) and "args" in fields:
+            image = self._exec._packing.images[self._number]
+            assert image is not None, node
+            _require_types(made, image)
+        self._exec._update_node(self._number, made)
+
+    def _converted(self, node: Node, name: str, value: Any) -> Any:
+        if name in ("grid", "block"):
+            return dim3(value, node.name, name)
+        if name in ("shared_bytes", "nbytes"):
+            return None if value is None else extent(value, node.name, name)
+        if name in ("destination", "source") and not isinstance(value, Array):
+            raise UpdateError(
+                "it must be an array of the graph, or a slice of one",
+                node=node.name,
+                field=name,
+                value=f"{value!r} of type {type(value).__name__}",
+                remedy="Pass what device_array, host_array or external returned.",
+            )
+        if name == "args":
+            return _merged(node, value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"<{self.node.kind} node {self.name!r} of {self._exec!r}>"
+
+
+def _merged(node: Node, args: Any) -> tuple[Any, ...]:
+    if not isinstance(args, Mapping):
+        return tuple(args)
+    assert isinstance(node, (KernelNode, HostNode)), node
+    if isinstance(node, HostNode):
+        raise UpdateError(
+            "the arguments of a host node are given as a tuple",
+            node=node.name,
+            field="args",
+            value=dict(args),
+            remedy="Pass all of them in order.",
+        )
+    parameters = node.kernel.parameters
+    merged = list(node.args)
+    for name, operand in args.items():
+        if name not in parameters:
+            problem = unknown_name(name, parameters, f"parameter of kernel {node.kernel.name}", UpdateError)
+            problem.node = node.name
+            raise problem
+        merged[parameters.index(name)] = operand
+    return tuple(merged)
+
+
+def _require_types(node: KernelNode, image: KernelImage) -> None:
+    """Refuse arguments that would need another compiled kernel."""
+    wanted = image.layout.types
+    try:
+        # The compiled types are the signature now: whatever converts to them without loss may be passed.
+        argument_types(node.kernel, node.args, signature=wanted, node=node.name, location=node.location)
+    except CompileError as problem:
+        raise UpdateError(
+            f"the kernel is compiled for other types: {problem.rule}",
+            node=node.name,
+            field=problem.field,
+            value=problem.value,
+            remedy=problem.remedy,
+            location=node.location,
+        ) from None
+
+
+def _no_such_field(node: Node, name: str) -> UpdateError:
+    fields = _FIELDS[type(node)]
+    known = f"It has {', '.join(fields)}." if fields else "It has none."
+    return UpdateError(
+        f"a {node.kind} node has no field of this name that can be updated",
+        node=node.name,
+        field=name,
+        remedy=known,
+        location=node.location,
+    )

@@ -1,0 +1,57 @@
+"""Keeps what an update replaced until the last launch that could use it is done, and no longer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from graphdsl.drivers.base import Driver, Handle
+
+
+class Retired:
+    """Releases, in the order in which they became due.
+
+    An event marks the end of the launches so far, so that nothing waits: each call releases what is done by then.
+    Events are used again, so that memory stays flat over any number of updates.
+    """
+
+    def __init__(self, device: Driver) -> None:
+        self._device = device
+        self._waiting: deque[tuple[Handle, list[Callable[[], None]]]] = deque()
+        self._spare: list[Handle] = []
+
+    def add(self, releases: list[Callable[[], None]], stream: Handle | None) -> None:
+        """Run ``releases`` once the work now in ``stream`` is done; at once if ``stream`` is None."""
+        self.poll()
+        if stream is None:
+            _run(releases)
+            return
+        event = self._spare.pop() if self._spare else self._device.event_create()
+        self._device.event_record(event, stream)
+        self._waiting.append((event, releases))
+
+    def poll(self) -> None:
+        """Release what is due."""
+        while self._waiting and self._device.event_query(self._waiting[0][0]):
+            self._release_first()
+
+    def drain(self) -> None:
+        """Release everything: no launch is in flight."""
+        while self._waiting:
+            self._release_first()
+
+    def close(self) -> None:
+        """Release everything and give the events back."""
+        self.drain()
+        while self._spare:
+            self._device.event_destroy(self._spare.pop())
+
+    def _release_first(self) -> None:
+        event, releases = self._waiting.popleft()
+        self._spare.append(event)
+        _run(releases)
+
+
+def _run(releases: list[Callable[[], None]]) -> None:
+    for release in releases:
+        release()

@@ -1,0 +1,342 @@
+"""Changes parameters of an exec: by the names of params and buffers, or node by node.
+
+An update is atomic (invariant I5): values are converted and checked before the driver hears of them; if the driver
+refuses in the middle, what was sent is set back; if that fails too, the exec is unusable. The driver is never asked
+for what was set: the arena and the nodes kept here are the shadow of all of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdsl.check import Finding, check_nodes
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.expressions import Expr, convert_scalar
+from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.drivers.base import Driver, Handle
+from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
+from graphdsl.run.callbacks import HostCalls
+from graphdsl.run.emit import named
+from graphdsl.run.packing import Packing, Site, names_of
+
+Release = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sites that hold one value: equal expressions stored with one dtype.
+
+    Attributes
+    ----------
+    value : Expr
+        What they follow from.
+    field : str
+        What messages call them.
+    view : numpy.ndarray
+        The arena as the dtype of the sites.
+    places : numpy.ndarray of int
+        Indices into ``view``.
+    nodes : numpy.ndarray of int
+        The nodes that the sites belong to.
+    """
+
+    value: Expr
+    field: str
+    view: np.ndarray[Any, Any]
+    places: np.ndarray[Any, Any]
+    nodes: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """What an update of a set of names touches.
+
+    Attributes
+    ----------
+    groups : tuple of Group
+        The values that follow from the names.
+    nodes : tuple of int
+        Nodes to check, in order.
+    hosts : tuple of int
+        Host nodes whose call has arguments that follow from the names.
+    """
+
+    groups: tuple[Group, ...]
+    nodes: tuple[int, ...]
+    hosts: tuple[int, ...]
+
+
+class Updater:
+    """The shadow of an exec, and the ways to change it.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        The nodes as they are set now.
+    values : dict of str to number
+        The value of each param and the address of each buffer, by name.
+    """
+
+    def __init__(self, nodes: Sequence[Node], values: dict[str, Any], packing: Packing, device: Driver, hosts: HostCalls):
+        self.nodes = list(nodes)
+        self.values = values
+        self.enabled = [True] * len(self.nodes)
+        self._packing = packing
+        self._device = device
+        self._hosts = hosts
+        self._tokens: dict[int, int] = {}
+        self._plans: dict[frozenset[str], UpdatePlan] = {}
+        self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
+        self._graph_exec: Handle = 0
+        self._handles: Sequence[Handle] = ()
+
+    def bind_hosts(self) -> None:
+        """Register the call of every host node; done once, before the graph is built."""
+        for index, node in enumerate(self.nodes):
+            if isinstance(node, HostNode):
+                self._tokens[index] = self._hosts.bind(node, self.values)
+        self._write_hosts(self._tokens)
+
+    def attach(self, graph_exec: Handle, handles: Sequence[Handle]) -> None:
+        """Say what the driver made of the nodes; updates reach it from now on."""
+        self._graph_exec = graph_exec
+        self._handles = handles
+
+    def node_of(self, handle: Handle | None) -> Node | None:
+        """The node that the driver knows by a handle; None if there is none."""
+        return next((node for node, own in zip(self.nodes, self._handles) if own == handle), None)
+
+    # By name
+
+    def update(self, changes: Mapping[str, Any]) -> list[Release]:
+        """Set params and buffer addresses by name; gives what to release once no launch uses it.
+
+        Parameters
+        ----------
+        changes : dict of str to number
+            Converted values of params, addresses of buffers. Equal values cost nothing.
+
+        Raises
+        ------
+        UpdateError
+            If a value that follows is not allowed; nothing has changed.
+        DriverError
+            If the driver refused; what was sent has been set back.
+        """
+        values = self.values
+        before = {name: values[name] for name, value in changes.items() if values[name] != value}
+        if not before:
+            return []
+        values.update((name, changes[name]) for name in before)
+        try:
+            return self._apply(self._plan(frozenset(before)))
+        except BaseException:
+            values.update(before)
+            raise
+
+    def _apply(self, plan: UpdatePlan) -> list[Release]:
+        written: list[tuple[Group, np.ndarray[Any, Any]]] = []
+        tokens: dict[int, int] = {}
+        try:
+            memo: dict[Expr, Any] = {}
+            for group, value in [(group, self._evaluate(group, memo)) for group in plan.groups]:
+                before = group.view[group.places]
+                if (before != value).any():
+                    group.view[group.places] = value
+                    written.append((group, before))
+            self._require_valid(plan.nodes)
+            tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
+            self._write_hosts(tokens)
+            dirty = sorted({int(i) for group, _ in written for i in group.nodes} | set(tokens))
+            self._send(dirty, lambda: self._restore(written, tokens))
+        except ExecUnusableError:
+            raise
+        except BaseException:
+            self._restore(written, tokens)
+            for token in tokens.values():
+                self._hosts.release(token)
+            raise
+        return self._replace_tokens(tokens)
+
+    def _evaluate(self, group: Group, memo: dict[Expr, Any]) -> Any:
+        try:
+            value = group.value.evaluate(self.values, memo)
+        except ZeroDivisionError:
+            raise UpdateError(
+                f"{group.value} divides by zero",
+                node=self.nodes[int(group.nodes[0])].name,
+                field=group.field,
+                remedy="Choose another value.",
+            ) from None
+        dtype = group.view.dtype
+        return convert_scalar(
+            value, dtype, field=group.field, error=UpdateError, node=self.nodes[int(group.nodes[0])].name
+        )
+
+    def _host_node(self, index: int) -> HostNode:
+        node = self.nodes[index]
+        assert isinstance(node, HostNode), node
+        return node
+
+    def _restore(self, written: list[tuple[Group, np.ndarray[Any, Any]]], tokens: Mapping[int, int]) -> None:
+        for group, before in written:
+            group.view[group.places] = before
+        self._write_hosts({index: self._tokens[index] for index in tokens})
+
+    def _plan(self, names: frozenset[str]) -> UpdatePlan:
+        found = self._plans.get(names)
+        if found is None:
+            found = self._plans[names] = self._make_plan(names)
+        return found
+
+    def _make_plan(self, names: frozenset[str]) -> UpdatePlan:
+        sites: dict[tuple[Expr, np.dtype[Any]], list[tuple[int, Site]]] = defaultdict(list)
+        for index, of_node in enumerate(self._packing.sites):
+            for site in of_node:
+                if names_of(site.value) & names:
+                    sites[site.value, site.dtype].append((index, site))
+        groups = tuple(self._group(value, dtype, found) for (value, dtype), found in sites.items())
+        hosts = tuple(
+            index
+            for index, node in enumerate(self.nodes)
+            if isinstance(node, HostNode) and any(names & _operand_names(arg) for arg in node.args)
+        )
+        return UpdatePlan(groups, tuple(sorted({int(i) for group in groups for i in group.nodes})), hosts)
+
+    def _group(self, value: Expr, dtype: np.dtype[Any], found: list[tuple[int, Site]]) -> Group:
+        if dtype not in self._views:
+            arena = self._packing.arena
+            whole = len(arena) // dtype.itemsize * dtype.itemsize
+            self._views[dtype] = arena[:whole].view(dtype)
+        places = np.array([site.offset // dtype.itemsize for _, site in found])
+        nodes = np.array([index for index, _ in found])
+        return Group(value, found[0][1].field, self._views[dtype], places, nodes)
+
+    # Node by node
+
+    def update_node(self, index: int, node: Node) -> list[Release]:
+        """Set a node to other fields; gives what to release once no launch uses it."""
+        before = self.nodes[index]
+        saved, sites = self._packing.save(index), self._packing.sites[index]
+        tokens: dict[int, int] = {}
+
+        def restore() -> None:
+            self.nodes[index] = before
+            self._packing.restore(index, saved, sites)
+
+        self.nodes[index] = node
+        try:
+            self._require_valid([index])
+            if isinstance(node, HostNode):
+                tokens[index] = self._hosts.bind(node, self.values)
+                self._write_hosts(tokens)
+            else:
+                self._packing.write(index, node, self.values, {}, {})
+            self._send([index], restore)
+        except ExecUnusableError:
+            raise
+        except BaseException:
+            restore()
+            for token in tokens.values():
+                self._hosts.release(token)
+            raise
+        self._plans.clear()
+        return self._replace_tokens(tokens)
+
+    def set_enabled(self, index: int, enabled: bool) -> None:
+        """Enable or disable a kernel, memcpy or memset node for the launches that follow."""
+        node = self.nodes[index]
+        if not isinstance(node, (KernelNode, MemcpyNode, MemsetNode)):
+            raise UpdateError(
+                "only kernel, memcpy and memset nodes can be enabled and disabled",
+                node=node.name,
+                field="enabled",
+                value=f"{enabled} for a {node.kind} node",
+                remedy="Leave it in, or make two graphs.",
+                location=node.location,
+            )
+        try:
+            self._device.graph_node_set_enabled(self._graph_exec, self._handles[index], enabled)
+        except DriverError as problem:
+            raise named(problem, node) from problem
+        self.enabled[index] = enabled
+
+    # Host calls
+
+    def _write_hosts(self, tokens: Mapping[int, int]) -> None:
+        for index, token in tokens.items():
+            self._packing.write_host(index, token)
+
+    def _replace_tokens(self, tokens: Mapping[int, int]) -> list[Release]:
+        replaced = [self._tokens[index] for index in tokens]
+        self._tokens.update(tokens)
+        return [lambda token=token: self._hosts.release(token) for token in replaced]  # type: ignore[misc]
+
+    # To the driver
+
+    def _require_valid(self, indices: Iterable[int]) -> None:
+        """Refuse what a check would: the same rules, on the nodes touched, with the values as they would be."""
+        touched = [self.nodes[index] for index in indices]
+        images = {self.nodes[index].name: self._packing.images[index] for index in indices}
+        errors = check_nodes(touched, values=self.values, limits=self._device.limits, images=images).errors
+        if errors:
+            raise _refused(errors)
+
+    def _send(self, indices: Sequence[int], restore: Callable[[], None]) -> None:
+        """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
+        sent: list[int] = []
+        try:
+            for index in indices:
+                sent.append(index)
+                self._send_node(index)
+        except DriverError as problem:
+            restore()
+            blamed = self.nodes[sent.pop()]
+            self._send_back(sent, blamed)
+            raise named(problem, blamed) from problem
+
+    def _send_back(self, indices: Sequence[int], blamed: Node) -> None:
+        try:
+            for index in indices:
+                self._send_node(index)
+        except DriverError as problem:
+            raise ExecUnusableError(
+                f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
+                node=blamed.name,
+                field="update",
+                remedy="Instantiate the graph again.",
+            ) from problem
+
+    def _send_node(self, index: int) -> None:
+        device = self._device
+        set_params = {
+            KernelNode: device.graph_exec_kernel_node_set_params,
+            MemcpyNode: device.graph_exec_memcpy_node_set_params,
+            MemsetNode: device.graph_exec_memset_node_set_params,
+            HostNode: device.graph_exec_host_node_set_params,
+        }[type(self.nodes[index])]
+        set_params(self._graph_exec, self._handles[index], self._packing.struct_address(index))
+
+
+def _operand_names(operand: Any) -> frozenset[str]:
+    """Params and buffers that an argument of a host node depends on."""
+    own = {operand.buffer.name} if hasattr(operand, "buffer") else set()
+    return frozenset(own | {param.name for param in getattr(operand, "params", ())})
+
+
+def _refused(errors: Sequence[Finding]) -> UpdateError:
+    first, *rest = errors
+    others = "".join(f" Also: {finding.message}" for finding in rest[:9])
+    return UpdateError(
+        first.rule,
+        node=first.node,
+        field=first.field,
+        value=first.value,
+        remedy=f"{first.remedy or ''}{others}".strip() or None,
+        location=first.location,
+    )
