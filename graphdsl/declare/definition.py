@@ -295,18 +295,18 @@ class Definition:
     def edge(self, before: NodeOrNodes, after: NodeOrNodes) -> None:
         """Order each node of ``after`` behind each node of ``before``; both may be lists."""
         location = _location()
-        befores, afters = list(flatten(before)), list(flatten(after))
-        for source in befores:
+        afters = flatten(after)
+        for source in flatten(before):
             for target in afters:
                 self._add_edge(source, target, location)
 
     def _add_edge(self, source: Node, target: Node, location: Location) -> None:
         if source.definition is self and target.definition is self:
-            edges = self.dag._adj[source.name] if source.name in self.dag else {}
-            if target.name in edges:
-                edges[target.name]["locations"] += (location,)
-            else:
+            edge = self.dag.get_edge_data(source.name, target.name)
+            if edge is None:
                 self.dag.add_edge(source.name, target.name, locations=(location,))
+            else:
+                edge["locations"] += (location,)
             return
         local = source if source.definition is self else target
         if local.definition is not self:
@@ -428,7 +428,7 @@ class Definition:
         raise AssertionError("unreachable: count never ends")
 
     def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
-        befores = [] if after == () else list(flatten(after))
+        befores = flatten(after) if after else []
         self.dag.add_node(node.name, node=node)
         if self._sequences:
             if self._sequences[-1] is not None and self._sequences[-1] not in befores:
@@ -454,7 +454,7 @@ def unknown_name(
 def _location() -> Location:
     """File and line of the first frame outside the package: where the user declared it."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
@@ -539,6 +539,8 @@ def _arguments(args: Any) -> tuple[Any, ...]:
 
 def dim3(dims: Any, node: str, field: str) -> Dim3:
     """One to three extents as three; missing ones are 1."""
+    if type(dims) is int:
+        return dims, 1, 1
     given = dims if isinstance(dims, (tuple, list)) else (dims,)
     if not 1 <= len(given) <= 3:
         raise DeclarationError(

@@ -91,23 +91,24 @@ class NodeList(list[Node]):
         return self
 
 
-def flatten(nodes: NodeOrNodes) -> Iterator[Node]:
+def flatten(nodes: NodeOrNodes) -> list[Node]:
     """The nodes in a node, or in nested lists of nodes."""
     if isinstance(nodes, Node):
-        yield nodes
-    elif isinstance(nodes, Iterable) and not isinstance(nodes, (str, bytes)):
-        for item in nodes:
-            yield from flatten(item)
-    else:
+        return [nodes]
+    if isinstance(nodes, (str, bytes)) or not isinstance(nodes, Iterable):
         raise DeclarationError(
             "an edge joins nodes, or lists of nodes",
             field="edge",
             value=f"{nodes!r} of type {type(nodes).__name__}",
             remedy="Pass what the node methods of the graph returned.",
         )
+    return [node for item in nodes for node in flatten(item)]
 
 
 def _connect(before: NodeOrNodes, after: NodeOrNodes) -> Node | NodeList:
+    if isinstance(before, Node) and isinstance(after, Node):  # by far the most frequent
+        before.definition.edge(before, after)
+        return after
     befores, afters = NodeList(flatten(before)), NodeList(flatten(after))
     if befores:
         befores[0].definition.edge(befores, afters)

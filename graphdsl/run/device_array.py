@@ -195,9 +195,7 @@ def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> De
     nbytes = int(np.prod(extents, dtype=np.int64)) * made.itemsize
     block = _Standalone(device, max(nbytes, 1))
     strides = contiguous_strides(extents, made.itemsize)
-    return DeviceArray(
-        device, block.address, extents, strides, made, owner=block, synchronize=lambda: block.stream
-    )
+    return DeviceArray(device, block.address, extents, strides, made, owner=block, synchronize=lambda: block.stream)
 
 
 def to_device(device: Driver, array: Any) -> DeviceArray:

@@ -117,7 +117,7 @@ def _instantiate(plan: Plan, handles: Sequence[Handle], device: Driver, graph: H
     try:
         return device.graph_instantiate_with_params(graph)
     except InstantiateError as problem:
-        blamed = {handle: node for handle, node in zip(handles, plan.nodes)}.get(problem.node_handle)
+        blamed = dict(zip(handles, plan.nodes)).get(problem.node_handle)
         if blamed is None:
             raise
         raise named(problem, blamed) from problem

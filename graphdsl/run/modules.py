@@ -60,5 +60,5 @@ def _require_layout(image: KernelImage, found: tuple[tuple[int, int], ...]) -> N
             f"the compiled kernel has parameters (offset, bytes) {found}, but its layout says {expected}",
             field="kernel",
             value=image.name,
-            remedy="This version of numba-cuda passes arguments in another way: install one that graphdsl was tested with.",
+            remedy="This numba-cuda passes arguments in another way: install a version that graphdsl was tested with.",
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.compile.image import KernelImage, Leaf
+from graphdsl.compile.image import KernelImage
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr, convert_scalar
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
@@ -59,7 +59,7 @@ class Derived(Expr):
         Params and buffers that it depends on.
     """
 
-    __slots__ = ("names", "key")
+    __slots__ = ("key", "names")
     names: frozenset[str]
     key: tuple[Any, ...]
 
@@ -262,7 +262,7 @@ class Packing:
             if isinstance(extent, Expr):
                 field = "grid" if i < 3 else "block" if i < 6 else "shared_bytes"
                 sites.append(Site(base + _GRID + 4 * i, _UINT32, extent, field))
-                dims[i] = convert_scalar(extent.evaluate(values, memo), _UINT32, field=field, error=UpdateError, node=node.name)
+                dims[i] = evaluated(extent, _UINT32, node, field, values, memo)
         pointers = self._pointers[index]
         _ROW.pack_into(self.arena, base, 0, *dims, self.address + pointers, 0, self._kernels[index], self.context)
 
@@ -284,9 +284,8 @@ class Packing:
             if isinstance(value, Expr):
                 field = f"argument {node.kernel.parameters[leaf.argument]!r}"
                 sites.append(Site(start + leaf.offset, leaf.dtype, value, field))
-                found = value.evaluate(values, memo)
-                leaves[i] = convert_scalar(found, leaf.dtype, field=field, error=UpdateError, node=node.name)
-        _leaf_struct(image).pack_into(self.arena, start, *leaves)
+                leaves[i] = evaluated(value, leaf.dtype, node, field, values, memo)
+        layout.struct.pack_into(self.arena, start, *leaves)
         address = self.address + start
         pointers = [address + leaf.offset for leaf in layout.leaves]
         struct.pack_into(f"={len(pointers)}Q", self.arena, self._pointers[index], *pointers)
@@ -308,13 +307,11 @@ class Packing:
             if isinstance(value, Expr):
                 place, offset = dtype.fields[name][:2]  # type: ignore[index]
                 self.sites[index].append(Site(base + offset, place, value, field))
-                value = convert_scalar(value.evaluate(values, memo), place, field=field, error=UpdateError, node=node.name)
+                value = evaluated(value, place, node, field, values, memo)
             row[name] = value
 
 
-def _place(
-    nodes: Sequence[Node], images: Sequence[KernelImage | None]
-) -> tuple[list[int], list[int], list[int], int]:
+def _place(nodes: Sequence[Node], images: Sequence[KernelImage | None]) -> tuple[list[int], list[int], list[int], int]:
     """Offsets of the structs, parameter bytes and pointer arrays of each node, and the bytes in all."""
     end = 0
 
@@ -333,6 +330,25 @@ def _place(
     return offsets, parameters, pointers, end
 
 
+def evaluated(
+    value: Expr, dtype: np.dtype[Any], node: Node, field: str, values: Mapping[str, Any], memo: dict[Expr, Any]
+) -> Any:
+    """The value of an expression as ``dtype`` holds it, or an `UpdateError` that names the node and the field."""
+    try:
+        found = value.evaluate(values, memo)
+    except ZeroDivisionError:
+        raise UpdateError(
+            f"{value} divides by zero",
+            node=node.name,
+            field=field,
+            remedy="Choose other values for its params.",
+            location=node.location,
+        ) from None
+    if isinstance(found, (np.datetime64, np.timedelta64)):
+        found = int(found.astype(np.int64))  # a kernel is passed the count of units
+    return convert_scalar(found, dtype, field=field, error=UpdateError, node=node.name, location=node.location)
+
+
 def _leaf_values(args: Sequence[Any], image: KernelImage, values: Mapping[str, Any], cache: LeafCache) -> list[Any]:
     """What the leaves of all arguments hold: numbers, or expressions for what can change."""
     leaves: list[Any] = []
@@ -348,30 +364,6 @@ def _leaf_values(args: Sequence[Any], image: KernelImage, values: Mapping[str, A
             cache[key] = found
         leaves += found
     return leaves
-
-
-_leaf_structs: dict[Any, struct.Struct] = {}
-
-
-def _leaf_struct(image: KernelImage) -> struct.Struct:
-    """Packs all leaves of an image at their offsets, one after the other."""
-    layout = image.layout
-    found = _leaf_structs.get(layout.types)
-    if found is None:
-        text, end = "=", 0
-        for leaf in layout.leaves:
-            text += f"{leaf.offset - end}x" if leaf.offset > end else ""
-            text += _format(leaf.dtype)
-            end = leaf.offset + leaf.dtype.itemsize
-        found = _leaf_structs[layout.types] = struct.Struct(text)
-    return found
-
-
-def _format(dtype: np.dtype[Any]) -> str:
-    if dtype.kind in "iu":
-        letter = {1: "b", 2: "h", 4: "i", 8: "q"}[dtype.itemsize]
-        return letter.upper() if dtype.kind == "u" else letter
-    return {"b": "?", "f": {2: "e", 4: "f", 8: "d"}.get(dtype.itemsize, "")}[dtype.kind]
 
 
 def _leaf_value(operand: Any, numba_type: Any, path: tuple[Any, ...]) -> Any:

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from graphdsl.check import Finding, check_nodes
-from graphdsl.compile.image import KernelImage
-from graphdsl.declare.expressions import Expr, convert_scalar
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.emit import named
-from graphdsl.run.packing import Packing, Site, names_of
+from graphdsl.run.packing import Packing, Site, evaluated, names_of
 
 Release = Callable[[], None]
 
@@ -82,7 +81,9 @@ class Updater:
         The value of each param and the address of each buffer, by name.
     """
 
-    def __init__(self, nodes: Sequence[Node], values: dict[str, Any], packing: Packing, device: Driver, hosts: HostCalls):
+    def __init__(
+        self, nodes: Sequence[Node], values: dict[str, Any], packing: Packing, device: Driver, hosts: HostCalls
+    ) -> None:
         self.nodes = list(nodes)
         self.values = values
         self.enabled = [True] * len(self.nodes)
@@ -164,19 +165,8 @@ class Updater:
         return self._replace_tokens(tokens)
 
     def _evaluate(self, group: Group, memo: dict[Expr, Any]) -> Any:
-        try:
-            value = group.value.evaluate(self.values, memo)
-        except ZeroDivisionError:
-            raise UpdateError(
-                f"{group.value} divides by zero",
-                node=self.nodes[int(group.nodes[0])].name,
-                field=group.field,
-                remedy="Choose another value.",
-            ) from None
-        dtype = group.view.dtype
-        return convert_scalar(
-            value, dtype, field=group.field, error=UpdateError, node=self.nodes[int(group.nodes[0])].name
-        )
+        first = self.nodes[int(group.nodes[0])]
+        return evaluated(group.value, group.view.dtype, first, group.field, self.values, memo)
 
     def _host_node(self, index: int) -> HostNode:
         node = self.nodes[index]

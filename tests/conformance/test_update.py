@@ -1,0 +1,233 @@
+"""Updates: by param, by node, enabled and disabled; atomic, and only what is touched."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import graphdsl as gd
+from tests.conformance import kernels
+from tests.conformance.test_run import demo_graph
+
+
+def chain(length: int, size: int = 32) -> gd.Graph:
+    g = gd.Graph("chain")
+    value = g.param("value", np.float32, default=1.0)
+    n = g.param("n", np.int32, default=size)
+    x = g.host_array("x", size, np.float32)
+    with g.sequence():
+        for i in range(length):
+            g.kernel(kernels.add_to, grid=gd.cdiv(n, 32), block=32, args=(x, value, n), name=f"add{i:03d}")
+    return g
+
+
+def result(exe) -> np.ndarray:
+    exe["x"][:] = 0
+    exe.launch()
+    exe.synchronize()
+    return exe["x"].copy()
+
+
+def test_update_reaches_every_node_that_uses_the_param(device):
+    with chain(10).instantiate(device) as exe:
+        assert (result(exe) == 10).all()
+        exe.update(value=0.5)
+        assert (result(exe) == 5).all()
+        exe.update({"value": 2}, n=4)
+        np.testing.assert_array_equal(result(exe), np.where(np.arange(32) < 4, 20, 0))
+        assert exe["value"] == 2.0
+
+
+def test_one_node_by_name(device):
+    with chain(3).instantiate(device) as exe:
+        exe.node("add001").update(args={"value": 100.0})
+        assert (result(exe) == 102).all()
+        exe.update(value=2.0)
+        assert (result(exe) == 104).all(), "a literal no longer follows the param"
+        exe.node("add001").update(grid=1, block=16)
+        np.testing.assert_array_equal(result(exe), np.where(np.arange(32) < 16, 104, 4))
+
+
+def test_memory_nodes_by_name(device):
+    g = demo_graph(64)
+    with g.instantiate(device) as exe:
+        exe["raw"][:] = np.arange(64)
+        exe.node("clear").update(value=9)
+        exe.node("load").update(destination=g.operands["x"][:32], source=g.operands["raw"][32:])
+        exe.update(n=32)
+        exe.launch()
+        exe.synchronize()
+        np.testing.assert_array_equal(exe["out"][:32], 2 * np.arange(32, 64))
+        assert (exe["out"][32:] == 9).all()
+
+
+def test_host_node_by_name(device):
+    seen = []
+    g = gd.Graph("host")
+    g.host(seen.append, (1,), name="say")
+    with g.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        exe.node("say").update(args=(2,))
+        exe.launch()
+        exe.synchronize()
+        exe.node("say").update(function=lambda value: seen.append(-value))
+        exe.launch()
+        exe.synchronize()
+    assert seen == [1, 2, -2]
+
+
+def test_disable_and_enable(device):
+    with chain(3).instantiate(device) as exe:
+        node = exe.node("add001")
+        node.disable()
+        assert not node.enabled
+        assert (result(exe) == 2).all()
+        exe.update(value=5.0)
+        assert (result(exe) == 10).all(), "a node may be updated while it is disabled"
+        node.enable()
+        assert (result(exe) == 15).all()
+
+
+def test_only_some_kinds_can_be_disabled(device):
+    g = gd.Graph("empty")
+    g.empty(name="barrier")
+    with g.instantiate(device) as exe, pytest.raises(gd.UpdateError, match="barrier") as caught:
+        exe.node("barrier").disable()
+    assert caught.value.field == "enabled"
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "field"),
+    [
+        ({"n": 2**31}, None, "n"),
+        ({"n": "many"}, None, "n"),
+        ({"gain": 1j}, None, "gain"),
+        ({"gian": 1.0}, None, "name"),
+        ({"x": np.zeros(1024, np.float32)}, None, "x"),
+        ({"n": 0}, "scale", "grid"),
+        ({"n": -5}, "scale", "grid"),
+    ],
+)
+def test_bad_updates_change_nothing(device, changes, node, field):
+    with demo_graph().instantiate(device) as exe:
+        exe["raw"][:] = 1
+        with pytest.raises(gd.UpdateError) as caught:
+            exe.update({"gain": 7.0, **changes})
+        assert caught.value.node == node
+        assert caught.value.field == field
+        assert exe["gain"] == 2.0
+        exe.launch()
+        exe.synchronize()
+        assert (exe["out"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"block": 2048}, "block"),
+        ({"block": 0}, "block"),
+        ({"grid": (1, 70000)}, "grid"),
+        ({"shared_bytes": 300_000}, "shared_bytes"),
+        ({"color": 1}, "color"),
+    ],
+)
+def test_bad_node_updates_change_nothing(device, fields, field):
+    with demo_graph().instantiate(device) as exe:
+        exe["raw"][:] = 1
+        with pytest.raises(gd.UpdateError) as caught:
+            exe.node("scale").update(**fields)
+        assert caught.value.node == "scale"
+        assert caught.value.field == field
+        exe.launch()
+        exe.synchronize()
+        assert (exe["out"] == 2).all()
+
+
+def test_arguments_that_need_another_kernel_are_refused(device):
+    g = demo_graph()
+    other = g.device_array("other", 1024, np.float64)
+    with g.instantiate(device) as exe, pytest.raises(gd.UpdateError, match="compiled") as caught:
+        exe.node("scale").update(args={"x": other})
+    assert caught.value.node == "scale"
+
+
+def test_later_changes_of_the_graph_change_no_exec(device):
+    g = chain(2)
+    with g.instantiate(device) as exe:
+        g.kernel(kernels.add_to, grid=1, block=32, args=(g.operands["x"], 50.0, 32), name="later")
+        assert (result(exe) == 2).all()
+        with pytest.raises(gd.UpdateError, match="later"):
+            exe.node("later")
+    with g.instantiate(device) as exe:
+        assert (result(exe) == 52).all() or (result(exe) == 52).all()
+
+
+def test_replaced_owners_live_until_the_last_launch_and_no_longer(device):
+    g = gd.Graph("owners")
+    first = gd.to_device(device, np.ones(8, np.float32))
+    w = g.external("w", first)
+    out = g.host_array("out", 8, np.float32)
+    g.kernel(kernels.scale, grid=1, block=8, args=(w, out, 1.0, 8))
+    with g.instantiate(device) as exe:
+        exe.launch()
+        second = gd.to_device(device, np.full(8, 2, np.float32))
+        exe.update(w=second)
+        exe.launch()
+        gone = weakref.ref(second)
+        third = gd.to_device(device, np.full(8, 3, np.float32))
+        exe.update(w=third)
+        del second
+        exe.launch()
+        exe.synchronize()
+        gc.collect()
+        assert gone() is None
+        np.testing.assert_array_equal(exe["out"], np.full(8, 3))
+
+
+def test_memory_stays_flat_over_many_updates(device):
+    import tracemalloc
+
+    g = gd.Graph("flat")
+    owners = [gd.to_device(device, np.full(8, i, np.float32)) for i in range(2)]
+    gain = g.param("gain", np.float32, default=1.0)
+    out = g.host_array("out", 8, np.float32)
+    run = g.kernel(kernels.scale, grid=1, block=8, args=(g.external("w", owners[0]), out, gain, 8))
+    run >> g.host(lambda value: None, (gain,))
+    with g.instantiate(device) as exe:
+
+        def updates(count: int) -> None:
+            for i in range(count):
+                exe.update(gain=float(i), w=owners[i % 2])
+                if i % 50 == 0:
+                    exe.launch()
+            exe.synchronize()
+
+        updates(300)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        updates(1000)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert grown < 20_000, grown
+
+
+def test_calls_are_the_same_on_every_driver(device):
+    with demo_graph().instantiate(device) as exe, demo_graph().instantiate(gd.emulator()) as reference:
+        built = [str(call) for call in exe.calls if call.function.startswith("cuGraph")]
+        assert built == [str(call) for call in reference.calls if call.function.startswith("cuGraph")]
+    kinds = [call.function for call in exe.calls if call.function.startswith("cuGraph")]
+    assert kinds == [
+        "cuGraphCreate",
+        "cuGraphAddMemsetNode",
+        "cuGraphAddMemcpyNode",
+        "cuGraphAddKernelNode",
+        "cuGraphAddMemcpyNode",
+        "cuGraphAddDependencies",
+        "cuGraphInstantiateWithParams",
+        "cuGraphUpload",
+    ]

@@ -1,0 +1,125 @@
+"""What must hold for any graph: order, independence of declaration order, and agreement of check and emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import graphdsl as gd
+from tests.conformance import kernels
+
+SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """A node to declare: its name, what it comes after, and how."""
+
+    name: str
+    after: tuple[str, ...]
+    declare: Callable[[gd.Graph, str], gd.Node]
+
+
+def _kernel(block: int) -> Callable[[gd.Graph, str], gd.Node]:
+    def declare(g: gd.Graph, name: str) -> gd.Node:
+        x, n = g.operands["x"], g.operands["n"]
+        return g.kernel(kernels.add_to, grid=gd.cdiv(n, block), block=block, args=(x, 1.0, n), name=name)
+
+    return declare
+
+
+KINDS: list[Callable[[gd.Graph, str], gd.Node]] = [
+    _kernel(32),
+    _kernel(64),
+    lambda g, name: g.memset(g.operands["x"], 0, name=name),
+    lambda g, name: g.memcpy(g.operands["x"], g.operands["h"], name=name),
+    lambda g, name: g.empty(name=name),
+    lambda g, name: g.host(print, name=name),
+]
+
+
+@st.composite
+def node_plans(draw: st.DrawFn) -> list[NodePlan]:
+    names = draw(st.lists(st.text("abcxyz", min_size=1, max_size=3), unique=True, min_size=1, max_size=8))
+    return [
+        NodePlan(
+            name,
+            tuple(draw(st.lists(st.sampled_from(names[:i]), unique=True))) if i else (),
+            draw(st.sampled_from(KINDS)),
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def graph_of(plans: list[NodePlan]) -> gd.Graph:
+    g = gd.Graph("random")
+    g.param("n", np.int32, default=100)
+    g.device_array("x", 128, np.float32)
+    g.host_array("h", 128, np.float32)
+    for plan in plans:
+        plan.declare(g, plan.name)
+    for plan in plans:
+        g.edge([g.node(name) for name in plan.after], g.node(plan.name))
+    return g
+
+
+@SLOW
+@given(node_plans(), st.randoms(use_true_random=False))
+def test_calls_are_topological_and_know_no_declaration_order(plans, random):
+    with graph_of(plans).instantiate(gd.emulator()) as exe:
+        calls = [str(call) for call in exe.calls]
+        added = [call.subject for call in exe.calls if call.function.startswith("cuGraphAdd") and "Node" in call.function]
+    place = {name: i for i, name in enumerate(added)}
+    assert sorted(added) == sorted(plan.name for plan in plans)
+    assert all(place[before] < place[plan.name] for plan in plans for before in plan.after)
+    random.shuffle(plans)
+    with graph_of(plans).instantiate(gd.emulator()) as exe:
+        assert [str(call) for call in exe.calls] == calls
+
+
+@st.composite
+def doubtful_graphs(draw: st.DrawFn) -> gd.Graph:
+    """Graphs that may break rules of the driver: sizes, limits, slices, patterns, cycles."""
+    g = gd.Graph("doubtful")
+    n = g.param("n", np.int64, default=draw(st.integers(-2, 70)))
+    size = draw(st.integers(1, 40))
+    dtype = draw(st.sampled_from([np.uint8, np.float32, np.float64]))
+    x, h = g.device_array("x", size, dtype), g.host_array("h", draw(st.integers(1, 40)), dtype)
+    bound = draw(st.sampled_from([n, 1, size, 50]))
+    nodes: list[Any] = [
+        g.kernel(
+            kernels.scale,
+            grid=draw(st.sampled_from([n, 1, (1, n), (2, 70000)])),
+            block=draw(st.sampled_from([n, 32, 1024, 1025, (8, 8, 65)])),
+            args=(x, x[:bound], draw(st.sampled_from([1.0, 2])), n),
+            shared_bytes=draw(st.sampled_from([0, n, 50_000, 240_000])),
+        ),
+        g.memcpy(x[:bound], h[:bound]),
+        g.memcpy(h, x, nbytes=draw(st.sampled_from([n, 4, 160]))),
+        g.memset(x[:bound], draw(st.sampled_from([0, 1, 300, -1]))),
+    ]
+    for source, target in draw(st.lists(st.tuples(st.sampled_from(nodes), st.sampled_from(nodes)), max_size=4)):
+        g.edge(source, target)
+    kept = draw(st.sets(st.sampled_from(range(4)), min_size=1))
+    for i, node in enumerate(nodes):
+        if i not in kept:
+            g.dag.remove_node(node.name)
+    return g
+
+
+@SLOW
+@given(doubtful_graphs())
+def test_what_check_passes_the_emulator_builds_and_what_it_refuses_check_had_named(graph):
+    report = graph.check()
+    device = gd.emulator()
+    if report.ok:
+        graph.instantiate(device).close()
+        assert not any(device.allocations.values()) if isinstance(device.allocations, dict) else True
+        return
+    # Past the checks, the driver itself must refuse: a check that refuses what the driver takes is too strict.
+    assert report.errors
