@@ -1,0 +1,17 @@
+"""Tests marked ``gpu`` are skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    from graphdsl.drivers.cuda import unavailable
+
+    reason = unavailable()
+    if reason is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
