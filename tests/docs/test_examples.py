@@ -92,3 +92,11 @@ def test_the_sampling_rate_is_what_the_mains_say(ecg):
     frequency = np.fft.rfftfreq(1 << 16, 1 / ecg.RATE)
     line = (frequency > 50) & (frequency < 70)
     assert frequency[line][np.abs(np.fft.rfft(steps, 1 << 16))[line].argmax()] == pytest.approx(60, abs=0.2)
+
+
+def test_the_picture_in_the_readme_is_of_this_graph(ecg):
+    graph = ecg.build().to_networkx()
+    picture = xml.etree.ElementTree.parse(EXAMPLES.parent / "images" / "ecg.svg")
+    titles = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}title")}
+    assert titles >= set(graph), "run make demo and copy out/ecg.svg to docs/images"
+    assert titles >= {f"{source}->{target}" for source, target in graph.edges}
