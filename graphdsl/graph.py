@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import Report, check
 from graphdsl.declare.definition import Definition
-from graphdsl.draw.dot import render, to_dot
+from graphdsl.draw.dot import render, to_dot, write
 from graphdsl.plan import Plan, plan
 
 if TYPE_CHECKING:
@@ -73,17 +73,36 @@ class Graph(Definition):
         self.check(compile=False).raise_for_errors()
         return plan(self)
 
-    def to_dot(self) -> str:
-        """The DAG in Graphviz' language, with names; see `graphdsl.draw.dot.to_dot`."""
-        return to_dot(self)
+    def to_dot(self, *, operands: bool = False) -> str:
+        """The DAG in Graphviz' language, with names; what the checks find wrong is red.
 
-    def draw(self, path: str | Path) -> Path:
-        """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``."""
-        return render(to_dot(self), path)
+        Parameters
+        ----------
+        operands : bool
+            Draw buffers too, with dashed lines to the nodes that use them.
+        """
+        return to_dot(self, findings=self.check(compile=False), operands=operands)
+
+    def draw(self, path: str | Path, *, operands: bool = False) -> Path:
+        """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write.
+        operands : bool
+            Draw buffers too.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        return write(self.to_dot(operands=operands), path)
 
     def _repr_svg_(self) -> str:
         """The drawing, for notebooks."""
-        return render(to_dot(self), "svg").decode()
+        return render(self.to_dot(), "svg").decode()
 
     def instantiate(self, device: Driver | None = None, *, values: Mapping[str, Any] | None = None) -> GraphExec:
         """Build the graph on a device; see `graphdsl.run.graph_exec.instantiate`.

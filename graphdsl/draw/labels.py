@@ -1,0 +1,140 @@
+"""What drawings say of a node: its short name, and the essentials of what it does in one line of text.
+
+Dot and terminal drawings share it, so that they say the same. This module must not know how text is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+from graphdsl.declare.expressions import BinaryExpr
+from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.operands import Array, Buffer, Extent
+
+
+def scope_path(node: Node) -> tuple[str, ...]:
+    """The scopes that hold a node, outermost first.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> scope_path(Definition().empty(name="encoder/layer0/start"))
+    ('encoder', 'layer0')
+    """
+    return tuple(node.scope.split("/")) if node.scope else ()
+
+
+def short_name(node: Node) -> str:
+    """The name of a node inside its scope; the whole name where nothing else would be left."""
+    return (node.name[len(node.scope) + 1 :] if node.scope else node.name) or node.name
+
+
+@singledispatch
+def essentials(node: Node) -> str:
+    """What a node does, in one line; empty where its kind says all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from graphdsl.declare.definition import Definition
+    >>> from graphdsl.declare.expressions import cdiv
+    >>> graph = Definition()
+    >>> n = graph.param("n", np.int32)
+    >>> def scale(x, n): ...
+    >>> x, y = graph.device_array("x", 1024, np.float32), graph.device_array("y", 1024, np.float32)
+    >>> essentials(graph.kernel(scale, grid=cdiv(n, 256), block=256, args=(x, n)))
+    'scale<<<cdiv(n, 256), 256>>>'
+    >>> essentials(graph.memcpy(y, x)), essentials(graph.memcpy(y[:n], x[:n]))
+    ('x → y, 4 KiB', 'x[:n] → y[:n], 4 * n bytes')
+    """
+    return ""
+
+
+@essentials.register
+def _(node: KernelNode) -> str:
+    shared = "" if _is_zero(node.shared_bytes) else f", {bytes_text(node.shared_bytes)}"
+    return f"{node.kernel.name}<<<{dims_text(node.grid)}, {dims_text(node.block)}{shared}>>>"
+
+
+@essentials.register
+def _(node: MemcpyNode) -> str:
+    return f"{operand_text(node.source)} → {operand_text(node.destination)}, {bytes_text(node.size)}"
+
+
+@essentials.register
+def _(node: MemsetNode) -> str:
+    return f"{operand_text(node.destination)} = {operand_text(node.value)}"
+
+
+@essentials.register
+def _(node: HostNode) -> str:
+    return f"{getattr(node.function, '__name__', type(node.function).__name__)}()"
+
+
+def operand_text(operand: Any) -> str:
+    """An operand as a person would write it.
+
+    Examples
+    --------
+    >>> operand_text(3), operand_text((1, 2.5))
+    ('3', '(1, 2.5)')
+    """
+    if isinstance(operand, Buffer):
+        return operand.name
+    if isinstance(operand, Array):
+        return repr(operand)
+    if isinstance(operand, tuple):
+        return f"({', '.join(map(operand_text, operand))})"
+    text = str(operand)
+    return text[1:-1] if isinstance(operand, BinaryExpr) and text.startswith("(") else text
+
+
+def dims_text(dims: Sequence[Extent]) -> str:
+    """Grid or block dimensions without the trailing ones.
+
+    Examples
+    --------
+    >>> dims_text((4, 1, 1)), dims_text((4, 2, 1)), dims_text((1, 1, 8))
+    ('4', '(4, 2)', '(1, 1, 8)')
+    """
+    kept = list(dims)
+    while len(kept) > 1 and _is_one(kept[-1]):
+        kept.pop()
+    return operand_text(kept[0]) if len(kept) == 1 else operand_text(tuple(kept))
+
+
+def bytes_text(size: Extent) -> str:
+    """A number of bytes, never rounded: in KiB, MiB or GiB where it is a whole number of them.
+
+    Examples
+    --------
+    >>> bytes_text(4096), bytes_text(4100), bytes_text(3 << 20)
+    ('4 KiB', '4,100 B', '3 MiB')
+    """
+    if not isinstance(size, int):
+        return f"{operand_text(size)} bytes"
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift:,} {unit}"
+    return f"{size:,} B"
+
+
+def count_text(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> count_text(1, "node"), count_text(1200, "edge")
+    ('1 node', '1,200 edges')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _is_one(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent == 1
+
+
+def _is_zero(extent: Extent) -> bool:
+    return isinstance(extent, int) and extent == 0

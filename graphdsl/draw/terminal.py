@@ -1,0 +1,192 @@
+"""The DAG as text for a terminal: its levels, a tree, and its operands, as renderables of rich.
+
+A wrong graph is shown too, with its cycles named. This module must not judge a definition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+
+import networkx as nx
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.operands import Buffer
+from graphdsl.draw.labels import bytes_text, count_text, essentials
+
+_COLOURS = {"kernel": "cyan", "memcpy": "yellow", "memset": "magenta", "host": "green"}
+_NAMES_SHOWN = 6
+
+
+def levels(definition: Definition) -> Group:
+    """The nodes by level: a node waits only for nodes of earlier levels, and for one of the level just before.
+
+    Returns
+    -------
+    rich.console.Group
+        A table, and a line for each cycle; nodes of one cycle stand in one level.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> graph = Definition("demo")
+    >>> _ = graph.empty(name="start") >> [graph.empty(name="left"), graph.empty(name="right")]
+    >>> Console(width=60).print(levels(graph))  # doctest: +NORMALIZE_WHITESPACE
+    demo: 3 nodes, 2 edges, 2 levels
+      level   node    kind    does   waits for
+     ──────────────────────────────────────────
+      0       start   empty
+    <BLANKLINE>
+      1       left    empty          start
+              right   empty          start
+    <BLANKLINE>
+    """
+    by_level = _levels(definition.dag)
+    table = _table("level", "node", "kind", "does", "waits for")
+    for number, names in enumerate(by_level):
+        for name in names:
+            node = definition.node(name)
+            level = Text(str(number) if name == names[0] else "")
+            waits_for = Text(_some(definition.dag.predecessors(name)))
+            table.add_row(level, Text(name, "bold"), _kind(node), Text(essentials(node)), waits_for)
+        table.add_section()
+    title = f"{_summary(definition)}, {count_text(len(by_level), 'level')}"
+    return Group(Text(title), table, *_cycles(definition.dag))
+
+
+def tree(definition: Definition) -> Group:
+    """The nodes as a tree, each once: under the node of the deepest level that it waits for.
+
+    A node that is all that hangs under another follows it on the next line, so that only forks indent.
+
+    Returns
+    -------
+    rich.console.Group
+        A tree, and a line for each cycle.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> graph = Definition("demo")
+    >>> left, right, stop = graph.empty(name="left"), graph.empty(name="right"), graph.empty(name="stop")
+    >>> _ = graph.empty(name="start") >> [left, right] >> stop
+    >>> Console(width=60).print(tree(graph))
+    demo: 4 nodes, 4 edges
+    └── start  empty
+        ├── left  empty
+        │   ↓ stop  empty  also after right
+        └── right  empty
+    """
+    parents = _parents(definition.dag)
+    children: dict[str | None, list[str]] = {None: [], **{name: [] for name in parents}}
+    for name, parent in parents.items():
+        children[parent].append(name)
+    root = Tree(Text(_summary(definition)))
+    waiting = deque((root, name) for name in children[None])
+    while waiting:
+        branch, name = waiting.popleft()
+        label = _line(definition, name, parents[name])
+        while len(children[name]) == 1:
+            (name,) = children[name]
+            label.append("\n↓ ").append_text(_line(definition, name, parents[name]))
+        grown = branch.add(label)
+        waiting.extend((grown, child) for child in children[name])
+    return Group(root, *_cycles(definition.dag))
+
+
+def operands(definition: Definition) -> Table:
+    """The buffers and params of a graph, and how many nodes use each.
+
+    Returns
+    -------
+    rich.table.Table
+        One row for each operand, in the order of declaration.
+    """
+    uses = Counter(name for node in definition.nodes for name in dict(named_operands(node)))
+    table = _table("operand", "kind", "type", "size", "default", "nodes")
+    for name, operand in definition.operands.items():
+        if isinstance(operand, Buffer):
+            kind = f"external, {operand.space}" if operand.external else operand.space
+            dtype, size, default = f"{operand.dtype}{list(operand.shape)}", operand.allocation_nbytes, ""
+        else:
+            default = "" if operand.default is None else str(operand.default)
+            kind, dtype, size = "param", str(operand.dtype), operand.dtype.itemsize
+        cells = (kind, dtype, bytes_text(size), default, str(uses[name]))
+        table.add_row(Text(name, "bold"), *map(Text, cells))
+    return table
+
+
+# The DAG
+
+
+def _levels(dag: nx.DiGraph[str]) -> list[list[str]]:
+    """Node names by level, in the order of declaration; a cycle counts as one node."""
+    place = {name: i for i, name in enumerate(dag)}
+    condensed = nx.condensation(dag)
+    members = condensed.nodes.data("members")
+    return [
+        sorted((name for component in generation for name in members[component]), key=place.__getitem__)
+        for generation in nx.topological_generations(condensed)
+    ]
+
+
+def _parents(dag: nx.DiGraph[str]) -> dict[str, str | None]:
+    """For each node the one of the deepest level that it waits for, None where it waits for none."""
+    level = {name: number for number, names in enumerate(_levels(dag)) for name in names}
+    parents: dict[str, str | None] = {}
+    for name in dag:
+        earlier = (before for before in dag.predecessors(name) if level[before] < level[name])
+        parents[name] = max(earlier, key=level.__getitem__, default=None)
+    return parents
+
+
+def _cycles(dag: nx.DiGraph[str]) -> Iterator[Text]:
+    """A line for each group of nodes on cycles: the shortest cycle through the first of them."""
+    component = {name: members for members in nx.strongly_connected_components(dag) for name in members}
+    seen: set[str] = set()
+    for first in dag:
+        if first in seen:
+            continue
+        seen |= component[first]
+        ways = [nx.shortest_path(dag, after, first) for after in dag.successors(first) if after in component[first]]
+        if ways:
+            yield Text(f"cycle: {' → '.join([first, *min(ways, key=len)])}", "red")
+
+
+# Text
+
+
+def _summary(definition: Definition) -> str:
+    edges = definition.dag.number_of_edges()
+    return f"{definition.name}: {count_text(len(definition), 'node')}, {count_text(edges, 'edge')}"
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _kind(node: Node) -> Text:
+    return Text(node.kind, _COLOURS.get(node.kind, "dim"))
+
+
+def _line(definition: Definition, name: str, parent: str | None) -> Text:
+    node = definition.node(name)
+    others = _some(before for before in definition.dag.predecessors(name) if before != parent)
+    parts = [Text(name, "bold"), _kind(node), Text(essentials(node))]
+    parts.append(Text(f"also after {others}" if others else "", "dim"))
+    return Text("  ").join(part for part in parts if part)
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = len(shown) - _NAMES_SHOWN
+    return ", ".join(shown[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from graphdsl.declare.definition import Definition
+from graphdsl.draw.labels import bytes_text, dims_text, essentials, operand_text, scope_path, short_name
+from tests.draw.graphs import demo, scale
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ("load", "raw → x, 4 KiB"),
+        ("clear", "y = 0"),
+        ("run", "scale<<<cdiv(n, 256), 256>>>"),
+        ("store", "y → out, n * 4 bytes"),
+        ("log", "log()"),
+        ("end", ""),
+    ],
+)
+def test_essentials_say_what_each_kind_does(node, text):
+    assert essentials(demo().node(node)) == text
+
+
+def test_a_launch_shows_all_dimensions_and_dynamic_shared_memory():
+    g = Definition()
+    n = g.param("n", np.int64)
+    node = g.kernel(scale, grid=(n + 1, 4), block=(32, 1, 2), shared_bytes=2048)
+    assert essentials(node) == "scale<<<(n + 1, 4), (32, 1, 2), 2 KiB>>>"
+
+
+def test_a_host_function_without_a_name_shows_its_type():
+    class Recorder:
+        def __call__(self):
+            pass
+
+    assert essentials(Definition().host(Recorder())) == "Recorder()"
+
+
+def test_operands_are_shown_as_written():
+    g = Definition()
+    n, x = g.param("n", np.int32), g.device_array("x", 8, np.float32)
+    assert [operand_text(each) for each in (x, x[2:n], n, n * 2, (n * 2, 1.5))] == [
+        "x",
+        "x[2:n]",
+        "n",
+        "n * 2",
+        "(n * 2, 1.5)",
+    ]
+
+
+def test_a_param_whose_name_looks_like_an_expression_keeps_its_name():
+    assert operand_text(Definition().param("(n", np.int32)) == "(n"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1,023 B"),
+        (1024, "1 KiB"),
+        (1536, "1,536 B"),
+        (5 << 20, "5 MiB"),
+        (3 << 30, "3 GiB"),
+    ],
+)
+def test_bytes_are_never_rounded(size, text):
+    assert bytes_text(size) == text
+
+
+def test_only_trailing_ones_are_left_out_of_dimensions():
+    assert [dims_text(dims) for dims in ((1, 1, 1), (1, 2, 1), (1, 1, 3))] == ["1", "(1, 2)", "(1, 1, 3)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "short"),
+    [("a", (), "a"), ("s/a", ("s",), "a"), ("s/t/a", ("s", "t"), "a"), ("s/", ("s",), "s/"), ("/a", (), "/a")],
+)
+def test_a_node_is_named_inside_its_scope(name, scope, short):
+    node = Definition().empty(name=name)
+    assert (scope_path(node), short_name(node)) == (scope, short)
