@@ -5,11 +5,31 @@ This module must not compile; it holds what compiling gives, so that drivers nee
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class ArrayValue(NamedTuple):
+    """What an array argument is at run time, once its memory is bound.
+
+    Attributes
+    ----------
+    address : int
+        Address of the first element.
+    shape : tuple of int
+        Extents in elements.
+    strides : tuple of int
+        Bytes between neighbours in each dimension.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -48,11 +68,33 @@ class ParameterLayout:
         Bytes in all, by the rules of the kernel's parameter space (each leaf aligned to its size).
     types : tuple
         Numba type of each argument.
+    names : tuple of str
+        Name of each argument, for messages.
+    codecs : tuple
+        How `graphdsl.compile.signature` encodes and decodes each argument; for that module alone.
     """
 
     leaves: tuple[Leaf, ...]
     nbytes: int
     types: tuple[Any, ...]
+    names: tuple[str, ...] = ()
+    codecs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @cached_property
+    def struct(self) -> struct.Struct:
+        """All leaves, and the padding before each, as one `struct.Struct`."""
+        text = "<"
+        end = 0
+        for leaf in self.leaves:
+            text += f"{leaf.offset - end}x{_STRUCT_CODES[leaf.dtype.str[1:]]}"
+            end = leaf.offset + leaf.dtype.itemsize
+        return struct.Struct(text)
+
+
+_STRUCT_CODES = {
+    "b1": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q",
+    "f2": "e", "f4": "f", "f8": "d",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

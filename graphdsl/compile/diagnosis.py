@@ -1,0 +1,93 @@
+"""Turns what Numba says about a kernel that it does not compile into one `CompileError`.
+
+Numba's messages run over pages, and often leave out the line. This module must not compile anything.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from typing import Any
+
+import numba.cuda
+
+from graphdsl.compile.signature import Types
+from graphdsl.declare.kernel import Kernel
+from graphdsl.errors import CompileError
+
+_REMEDIES = {
+    "Untyped global name": "Decorate that function with @cuda.jit(device=True), or pass the object as an argument.",
+    "NRT required": "A kernel cannot allocate: use cuda.local.array or cuda.shared.array.",
+    "Only accept returning of array": "A kernel cannot allocate: use cuda.local.array or cuda.shared.array.",
+    "readonly array": "The memory is read-only: pass an operand that can be written.",
+}
+
+
+def refused(kernel: Kernel, types: Types, problem: Exception) -> CompileError:
+    """The error for a kernel that Numba does not compile for these types."""
+    said = essence(str(problem)) or type(problem).__name__
+    typed = ", ".join(f"{name}: {kind}" for name, kind in zip(kernel.parameters, types))
+    remedy = next((text for words, text in _REMEDIES.items() if words in said), "Change the kernel or its operands.")
+    return CompileError(
+        f"Numba does not compile {kernel.name}({typed}): {said}",
+        field="kernel",
+        value=_line(*(_place(problem) or _start(kernel))),
+        remedy=remedy,
+    )
+
+
+def place_of(kernel: Kernel) -> str:
+    """File and line where the kernel is defined."""
+    return _line(*_start(kernel))
+
+
+def essence(message: str) -> str:
+    """What one of Numba's messages says, without where and how it was found.
+
+    Examples
+    --------
+    >>> essence("Use of unsupported opcode (IMPORT_NAME) found. Raised from /home/kernels.py (42)")
+    'Use of unsupported opcode (IMPORT_NAME) found'
+    """
+    message = re.sub(r" at 0x[0-9a-f]+|\.? Raised from .*", "", message)
+    lines = [line.strip() for line in message.splitlines()]
+    lines = [line for line in lines if line and not _ABOUT_THE_WAY.match(line)]
+    inner = [i for i, line in enumerate(lines) if line.endswith("raised a specific error:")]
+    if inner and inner[0] + 1 < len(lines):
+        return lines[inner[0] + 1]
+    if lines and lines[0].endswith("found for signature:") and len(lines) > 1:
+        return f"no implementation of {lines[1].removeprefix('>>> ')}"
+    return lines[0] if lines else ""
+
+
+_ABOUT_THE_WAY = re.compile(r"(\w+: )?Failed in |During:|File ")
+
+
+def _place(problem: BaseException) -> tuple[str, int] | None:
+    """File and line of the user's code that Numba was at."""
+    said = re.search(r"(?:at|from) (\S+) \((\d+)\)", str(problem))
+    if said is not None and not said[1].startswith(_NUMBA):
+        return said[1], int(said[2])
+    found = None
+    trace = problem.__traceback__
+    while trace is not None:
+        # Messages about overloads do not say the line, but what Numba was working on carries it.
+        where = getattr(trace.tb_frame.f_locals.get("self"), "loc", None)
+        file, line = getattr(where, "filename", None), getattr(where, "line", None)
+        if isinstance(file, str) and isinstance(line, int) and not file.startswith(_NUMBA):
+            found = file, line
+        trace = trace.tb_next
+    return found
+
+
+_NUMBA = (*numba.__path__, *numba.cuda.__path__)
+
+
+def _start(kernel: Kernel) -> tuple[str, int]:
+    code: Any = kernel.function.__code__
+    return code.co_filename, code.co_firstlineno
+
+
+def _line(file: str, line: int) -> str:
+    source = linecache.getline(file, line).strip()
+    return f"{file}:{line} `{source}`" if source else f"{file}:{line}"

@@ -1,0 +1,134 @@
+"""What a cubin says about a kernel: registers, shared memory, launch bounds and parameters, read from its ELF sections.
+
+Nothing but the bytes is needed: no driver, no CUDA tool. This module must not know how the cubin was made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# Attributes of the .nv.info sections, as `cuobjdump -elf` names them.
+_KPARAM_INFO = 0x17
+_MAX_THREADS = 0x05
+_REGCOUNT = 0x2F
+_FORMAT_SIZED = 4  # the attribute's 16-bit field is a size, and that many bytes follow
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+_RESERVED_SHARED_BYTES = 1024
+
+
+class Resources(NamedTuple):
+    """What a kernel needs, as its machine code says.
+
+    Attributes
+    ----------
+    registers : int
+        Registers of a thread.
+    shared_bytes : int
+        Static shared memory of a block.
+    launch_bound : int or None
+        Most threads that a block may have by ``__launch_bounds__`` (``.maxntid``), None without.
+    parameters : tuple of tuple of int
+        Offset and size in bytes of each parameter, in order.
+    """
+
+    registers: int
+    shared_bytes: int
+    launch_bound: int | None
+    parameters: tuple[tuple[int, int], ...]
+
+
+class _Section(NamedTuple):
+    name: str
+    offset: int
+    size: int
+
+
+def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resources:
+    """Registers, shared memory, launch bound and parameters of the kernel ``entry``.
+
+    Parameters
+    ----------
+    cubin : bytes
+        A linked cubin.
+    entry : str
+        The kernel's symbol.
+    target : tuple of int
+        Compute capability that it is for.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin, or have no such kernel.
+    """
+    try:
+        sections = {section.name: section for section in _sections(cubin)}
+        general = list(_attributes(cubin, sections[".nv.info"]))
+        own = list(_attributes(cubin, sections[f".nv.info.{entry}"]))
+        registers = _registers(cubin, sections, general, entry)
+    except (struct.error, IndexError, KeyError) as problem:
+        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
+    shared = sections.get(f".nv.shared.{entry}")
+    return Resources(
+        registers,
+        0 if shared is None else _static_shared_bytes(shared.size, target),
+        next((_product(value) for attribute, value in own if attribute == _MAX_THREADS), None),
+        tuple(sorted(_parameter(value) for attribute, value in own if attribute == _KPARAM_INFO)),
+    )
+
+
+def _sections(cubin: bytes) -> Iterator[_Section]:
+    magic, *_, offset, _, _, _, _, entry_size, count, names = _HEADER.unpack_from(cubin)
+    if not magic.startswith(b"\x7fELF\x02\x01"):
+        raise KeyError("a 64-bit ELF header")
+    headers = [_SECTION.unpack_from(cubin, offset + i * entry_size) for i in range(count)]
+    strings = headers[names][4]
+    for name, _, _, _, start, size, *_ in headers:
+        yield _Section(_string(cubin, strings + name), start, size)
+
+
+def _string(cubin: bytes, offset: int) -> str:
+    return cubin[offset : cubin.index(b"\0", offset)].decode()
+
+
+def _attributes(cubin: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
+    """Code and value of each attribute that carries bytes; the others are flags, which nothing here needs."""
+    position, end = section.offset, section.offset + section.size
+    while position < end:
+        form, attribute, size = struct.unpack_from("<BBH", cubin, position)
+        position += 4
+        if form == _FORMAT_SIZED:
+            yield attribute, cubin[position : position + size]
+            position += size
+
+
+def _registers(cubin: bytes, sections: dict[str, _Section], attributes: list[tuple[int, bytes]], entry: str) -> int:
+    for attribute, value in attributes:
+        if attribute == _REGCOUNT:
+            symbol, count = struct.unpack("<II", value)
+            name, *_ = _SYMBOL.unpack_from(cubin, sections[".symtab"].offset + symbol * _SYMBOL.size)
+            if _string(cubin, sections[".strtab"].offset + name) == entry:
+                return int(count)
+    raise KeyError("a register count")
+
+
+def _static_shared_bytes(size: int, target: tuple[int, int]) -> int:
+    # From sm_90 on, the section begins with the kilobyte that the system keeps in every block; the driver and
+    # `ptxas -v` do not count it as the kernel's.
+    return size - _RESERVED_SHARED_BYTES if target >= (9, 0) else size
+
+
+def _product(value: bytes) -> int:
+    x, y, z = struct.unpack("<III", value)
+    return int(x * y * z)
+
+
+def _parameter(value: bytes) -> tuple[int, int]:
+    """Offset and size: index (32 bits), ordinal (16), offset (16), and a word whose bits from 18 on are the size."""
+    _, _, offset, word = struct.unpack("<IHHI", value)
+    return offset, word >> 18
