@@ -1,0 +1,168 @@
+"""Finds what is wrong with a definition before any driver call, and says what to do about it.
+
+`check` holds a definition to every rule; `check_nodes` and `check_launch` hold what an update changes to the same
+rules. The stage reads definitions and compiled kernels, and must not talk to a driver or change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.check import advice, kernels, memory_operations, params, structure  # noqa: F401  # registers the rules
+from graphdsl.check.context import Context, Launch, Launches, Subject
+from graphdsl.check.report import Finding, Report, Severity
+from graphdsl.check.rules import Rule, rules, rules_page
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
+from graphdsl.declare.nodes import Node
+from graphdsl.errors import DeclarationError, Location
+
+if TYPE_CHECKING:
+    from graphdsl.compile.image import KernelImage
+
+__all__ = [
+    "Finding",
+    "Report",
+    "Rule",
+    "Severity",
+    "check",
+    "check_launch",
+    "check_nodes",
+    "rules",
+    "rules_page",
+]
+
+
+def check(
+    definition: Definition,
+    *,
+    target: str | tuple[int, int] | Limits | None = None,
+    values: Mapping[str, Any] | None = None,
+    compile: bool = True,
+) -> Report:
+    """Hold a definition to every rule. Needs no GPU.
+
+    Parameters
+    ----------
+    definition : Definition
+        What to check; it is not changed.
+    target : str, tuple of int, or Limits, optional
+        What it is to run on: ``"sm_80"``, ``(8, 0)``, or the limits of a device; by default ``"sm_90"``.
+    values : dict of str to number, optional
+        Values of params by name, instead of their defaults.
+    compile : bool
+        Compile each kernel too, for the target: what fails is a finding like any other. Without, rules that need the
+        compiled kernel (its registers, its static shared memory) find nothing.
+
+    Returns
+    -------
+    Report
+        Every finding: one defect never hides another.
+
+    Raises
+    ------
+    DeclarationError
+        If the target is not known.
+
+    Examples
+    --------
+    >>> graph = Definition("demo")
+    >>> a, b = graph.empty(name="a"), graph.empty(name="b")
+    >>> _ = a >> b >> a
+    >>> [(found.code, found.value) for found in check(graph)]
+    [('GD101', 'a -> b -> a')]
+    """
+    limits = limits_of(DEFAULT_CAPABILITY if target is None else target)
+    given = {} if values is None else values
+    if not isinstance(given, Mapping):
+        raise DeclarationError(
+            "values are a dict of numbers by the names of params",
+            field="values",
+            value=f"{values!r} of type {type(values).__name__}",
+            remedy="Pass values={'n': 512}.",
+        )
+    context = Context.of_graph(definition, limits, given, compile=compile)
+    return _report(rules(), context, context.definition)
+
+
+def check_nodes(
+    nodes: Iterable[Node],
+    *,
+    limits: Limits,
+    values: Mapping[str, Any],
+    images: Mapping[str, KernelImage | None] | None = None,
+) -> Report:
+    """Hold some nodes of a graph to the rules about nodes and launches, as an update would set them.
+
+    Parameters
+    ----------
+    nodes : iterable of Node
+        Nodes of one graph, or what `Node.replaced` gives for them.
+    limits : Limits
+        Of the device.
+    values : dict of str to number
+        The value of each param by name, converted to its dtype.
+    images : dict of str to KernelImage, optional
+        The compiled kernel of each kernel node by the node's name: arguments must keep to its types, and blocks to
+        its registers. Nothing is compiled.
+
+    Returns
+    -------
+    Report
+    """
+    nodes = list(nodes)
+    if not nodes:
+        return Report([], graph="", target=limits.name)
+    context = Context(nodes[0].definition, nodes, limits, values, images=images or {})
+    return _report(_NODE_RULES, context, context.definition)
+
+
+def check_launch(
+    node: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared_bytes: int,
+    limits: Limits,
+    image: KernelImage | None = None,
+    *,
+    location: Location | None = None,
+) -> list[Finding]:
+    """Hold one evaluated launch to the rules about launches.
+
+    Parameters
+    ----------
+    node : str
+        Name of the kernel node.
+    grid, block : sequence of three int
+        Blocks in the grid, threads in a block.
+    shared_bytes : int
+        Dynamic shared memory of a block.
+    limits : Limits
+        Of the device.
+    image : KernelImage, optional
+        The compiled kernel, for its registers and static shared memory.
+    location : tuple of str and int, optional
+        Where the node was declared.
+
+    Returns
+    -------
+    list of Finding
+
+    Examples
+    --------
+    >>> [found.code for found in check_launch("scale", (0, 1, 1), (2048, 1, 1), 0, limits_of("sm_90"))]
+    ['GD211', 'GD212']
+    """
+    launch = Launch([Subject(node, location)], tuple(grid), tuple(block), shared_bytes, image)
+    context = Launches(limits, [launch])
+    return [found for rule in _LAUNCH_RULES for found in rule.findings(context)]
+
+
+_LAUNCH_RULES = [rule for rule in rules() if rule.subject == "launch"]
+_NODE_RULES = [rule for rule in rules() if rule.subject != "graph"]
+
+
+def _report(held_to: Iterable[Rule], context: Context, definition: Definition) -> Report:
+    found = [finding for rule in held_to for finding in rule.findings(context)]
+    return Report(found, graph=definition.name, target=context.limits.name)

@@ -317,8 +317,9 @@ class Definition:
                 value=f"{source.name} >> {target.name}",
                 remedy="Call edge on the graph that the nodes belong to.",
             )
-        foreign = (source, target, location)
-        self.dag.nodes[local.name].setdefault("foreign", []).append(foreign)
+        # Kept on both ends: whichever graph is checked, the edge is missing there.
+        for end in (source, target):
+            end.definition.dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:

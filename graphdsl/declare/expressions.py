@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
@@ -376,7 +377,7 @@ def convert_scalar(
     refused = isinstance(value, bool) and kind in "fc"
     if not isinstance(value, types) or refused or (kind == "b" and value not in (0, 1)):
         raise error(
-            f"a {dtype} takes {wanted}, not a {type(value).__name__}",
+            f"{dtype} takes {wanted}, and this is a {type(value).__name__}",
             field=field,
             value=repr(value),
             remedy=f"Pass {wanted}, or use another dtype.",
@@ -385,15 +386,15 @@ def convert_scalar(
     if kind == "b":
         return bool(value)
     if kind in "iu":
-        limits = np.iinfo(dtype)
-        if limits.min <= value <= limits.max:
+        least, most = _integer_range(dtype)
+        if least <= value <= most:
             return int(value)
-        rule = f"a {dtype} holds {limits.min} to {limits.max}"
+        rule = f"{dtype} holds {least} to {most}"
     else:
         converted = _as_inexact(value, dtype)
         if converted is not None:
             return converted
-        rule = f"a {dtype} cannot hold a number so large"
+        rule = f"{dtype} cannot hold a number so large"
     raise error(rule, field=field, value=value, remedy="Pass a value in range, or use a wider dtype.", **details)
 
 
@@ -405,6 +406,12 @@ _WANTED: dict[str, tuple[str, Any]] = {
     "f": ("a real number", (int, float)),
     "c": ("a number", (int, float, complex)),
 }
+
+
+@cache
+def _integer_range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
 
 
 def _as_inexact(value: complex, dtype: np.dtype[Any]) -> float | complex | None:
@@ -423,7 +430,7 @@ def _convert_time(value: Any, dtype: np.dtype[Any], field: str, error: type[Grap
         return np.array(value).astype(dtype, casting="same_kind")[()]
     except (TypeError, ValueError):
         raise error(
-            f"a {dtype} takes a value that NumPy casts to it",
+            f"{dtype} takes a value that NumPy casts to it",
             field=field,
             value=repr(value),
             remedy=f"Pass numpy.{dtype.type.__name__}(...) of the right unit.",

@@ -1,0 +1,90 @@
+"""Rules that a correct graph may break: codes GD701 to GD799."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphdsl.check.context import Context
+from graphdsl.check.report import Finding
+from graphdsl.check.rules import Found, rule
+from graphdsl.declare.expressions import Expr
+from graphdsl.declare.operands import Array, Buffer
+
+
+@rule("GD701", "advice", "Copies to and from pinned memory")
+def pageable_copy(context: Context, found: Found) -> Iterator[Finding]:
+    """A copy between host and device is fastest from and to pinned memory.
+
+    **Why.** The driver copies pageable memory through a pinned buffer of its own, piece by piece, and holds the
+    launch up meanwhile.
+
+    **Source.** CUDA C++ Best Practices Guide, "Pinned Memory"; CUDA Driver API, "API synchronization behavior".
+
+    **Remedy.** Declare the `host_array` pinned, as it is by default; of external memory, copy what is used often into
+    one.
+
+    **Wrong**
+
+    ```python
+    staged = g.host_array("staged", 1024, np.float32, pinned=False)
+    g.memcpy(x, staged)
+    ```
+
+    **Right**
+
+    ```python
+    staged = g.host_array("staged", 1024, np.float32)
+    g.memcpy(x, staged)
+    ```
+    """
+    for node in context.copies:
+        spaces = node.destination.space, node.source.space
+        if "device" in spaces and "pageable" in spaces:
+            side = "source" if spaces[0] == "device" else "destination"
+            yield found(
+                "a copy of pageable memory is staged through pinned memory, and slower",
+                node=node,
+                field=side,
+                value=getattr(node, side),
+                remedy="Use pinned memory, as host_array gives by default.",
+            )
+
+
+@rule("GD702", "warning", "Operands that a node uses", subject="graph")
+def unused_operand(context: Context, found: Found) -> Iterator[Finding]:
+    """Each buffer and param is used by a node.
+
+    **Why.** Memory that nothing uses is allocated all the same, and a param that nothing uses does nothing when it
+    is updated: often another operand stands where it was meant to.
+
+    **Remedy.** Use it, or remove its declaration.
+
+    **Wrong**
+
+    ```python
+    z = g.device_array("z", 1024, np.float32)
+    g.memset(y, 0)
+    ```
+
+    **Right**
+
+    ```python
+    z = g.device_array("z", 1024, np.float32)
+    g.memset(z, 0)
+    ```
+    """
+    used: set[object] = set()
+    for operand in context.operands.values():
+        if isinstance(operand, Array):
+            used.add(operand.buffer)
+        if isinstance(operand, (Array, Expr)):
+            used |= operand.params
+    for name, operand in context.definition.operands.items():
+        if operand not in used:
+            what = "buffer" if isinstance(operand, Buffer) else "param"
+            yield found(
+                "no node uses it",
+                field=f"{what} {name!r}",
+                remedy="Use it, or remove its declaration.",
+                location=operand.location,
+            )

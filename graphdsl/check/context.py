@@ -1,0 +1,474 @@
+"""What the rules of a check look at, gathered once: nodes by kind, values of expressions, types and images of kernels.
+
+Nodes that share a kernel, operand types and a launch are gathered into one object, so that a rule that judges them
+judges them once. This module must not judge: what has no value here, a rule reports.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graphdsl.check.rules import Named
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.expressions import Expr, Param, convert_scalar
+from graphdsl.declare.limits import Limits
+from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.operands import Array, Bounds, Buffer, View
+from graphdsl.errors import CompileError, GraphdslError, Location
+
+if TYPE_CHECKING:
+    from graphdsl.compile.image import KernelImage, ParameterLayout
+
+
+class Subject(NamedTuple):
+    """What stands for a node where only its name is known."""
+
+    name: str
+    location: Location | None
+
+
+class Use(NamedTuple):
+    """An operand where a node has it; an item of a tuple is an operand of its own."""
+
+    node: Node
+    field: str
+    operand: Any
+
+
+class Region(NamedTuple):
+    """The bytes of an array, its expressions evaluated.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the buffer.
+    shape : tuple of int
+        Extents in elements.
+    nbytes : int
+        Bytes of all elements.
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(eq=False, slots=True)
+class KernelGroup:
+    """Nodes of one kernel whose operands have the same types: what is compiled once.
+
+    Attributes
+    ----------
+    nodes : list of KernelNode
+        All of them.
+    types : tuple or None
+        Numba types of the arguments; None if the operands have none that the kernel takes.
+    layout : ParameterLayout or None
+        How the arguments are packed.
+    image : KernelImage or None
+        The compiled kernel; None if it was not to be compiled, or could not be.
+    type_error, compile_error : CompileError or None
+        Why there are no types, no layout, no image.
+    """
+
+    nodes: list[KernelNode]
+    types: tuple[Any, ...] | None = None
+    layout: ParameterLayout | None = None
+    image: KernelImage | None = None
+    type_error: CompileError | None = None
+    compile_error: CompileError | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Launch:
+    """Nodes with the same launch, its expressions evaluated; None stands where an expression has no value.
+
+    Attributes
+    ----------
+    nodes : list of Named
+        All of them.
+    grid, block : tuple of int or None
+        Blocks in the grid, threads in a block.
+    shared_bytes : int or None
+        Dynamic shared memory of a block.
+    image : KernelImage or None
+        What is launched, where it is known.
+    """
+
+    nodes: Sequence[Named]
+    grid: tuple[int | None, ...]
+    block: tuple[int | None, ...]
+    shared_bytes: int | None
+    image: KernelImage | None
+
+
+@dataclass
+class Launches:
+    """As much of a context as rules about launches need."""
+
+    limits: Limits
+    launches: list[Launch]
+
+    def origin(self, *operands: Any) -> str:
+        """Where a value comes from, as a sentence: nothing is known."""
+        return ""
+
+
+class Context:
+    """What rules look at.
+
+    Attributes
+    ----------
+    definition : Definition
+        What is checked.
+    nodes : list of Node
+        All nodes of it, or those that an update touches.
+    limits : Limits
+        Of the target.
+    values : mapping of str to number
+        The values that params have, by name; a param that is missing has none.
+    given : mapping of str to number
+        The values as the caller gave them.
+    misfits : dict of str to GraphdslError
+        Given values that their param does not take, by name.
+    kernels, copies, memsets, hosts : list of Node
+        The nodes of each kind.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        nodes: Iterable[Node],
+        limits: Limits,
+        values: Mapping[str, Any],
+        *,
+        images: Mapping[str, KernelImage | None] | None = None,
+        compile: bool = False,
+    ) -> None:
+        self.definition = definition
+        self.nodes = list(nodes)
+        self.limits = limits
+        self.values = values
+        self.given: Mapping[str, Any] = {}
+        self.misfits: dict[str, GraphdslError] = {}
+        self._images = images
+        self._compile = compile
+        by_type: dict[type[Node], list[Any]] = {}
+        for node in self.nodes:
+            by_type.setdefault(type(node), []).append(node)
+        self.kernels: list[KernelNode] = by_type.get(KernelNode, [])
+        self.copies: list[MemcpyNode] = by_type.get(MemcpyNode, [])
+        self.memsets: list[MemsetNode] = by_type.get(MemsetNode, [])
+        self.hosts: list[HostNode] = by_type.get(HostNode, [])
+        self.failures: dict[Expr, str] = {}
+        self._known: set[Param] = set()
+        self._evaluated: dict[Expr, Any] = {}
+        self._memo: dict[Expr, Any] = {}
+        self._regions: dict[int, Region | None] = {}
+
+    @classmethod
+    def of_graph(
+        cls, definition: Definition, limits: Limits, given: Mapping[str, Any], *, compile: bool = False
+    ) -> Context:
+        """The context of a whole definition, with the values given for its params and the defaults of the others."""
+        made = cls(definition, definition.nodes, limits, {}, compile=compile)
+        made.given = given
+        made.values, made.misfits = _param_values(definition, given)
+        return made
+
+    # Operands
+
+    @cached_property
+    def arguments(self) -> dict[int, Any]:
+        """Each distinct argument of the kernels, by identity."""
+        args = [arg for node in self.kernels for arg in node.args]
+        return dict(zip(map(id, args), args, strict=True))
+
+    @cached_property
+    def operands(self) -> dict[int, Any]:
+        """Each distinct array and expression that a node uses, by identity."""
+        kernels = self.kernels
+        dims = {node.grid for node in kernels} | {node.block for node in kernels}
+        launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
+        others = (use.operand for nodes in (self.copies, self.memsets, self.hosts) for use in uses_of(nodes))
+        operands = (*launched, *_leaves(self.arguments.values()), *others)
+        return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr))}
+
+    @cached_property
+    def arrays(self) -> list[Array]:
+        """Each distinct array that a node uses."""
+        return [operand for operand in self.operands.values() if isinstance(operand, Array)]
+
+    def uses(self, wanted: Iterable[int], nodes: Iterable[Node] | None = None) -> Iterator[Use]:
+        """Every use by ``nodes``, all by default, of an operand whose identity is among ``wanted``."""
+        identities = set(wanted)
+        if identities:
+            yield from (use for use in uses_of(self.nodes if nodes is None else nodes) if id(use.operand) in identities)
+
+    # Values
+
+    def value(self, operand: Any) -> Any:
+        """The value of a number or expression; None if it has none: a param is unset, or it divides by zero."""
+        if type(operand) is int or not isinstance(operand, Expr):
+            return operand
+        try:
+            return self._evaluated[operand]
+        except KeyError:
+            value = self._evaluated[operand] = self._evaluate(operand)
+            return value
+
+    def _evaluate(self, expr: Expr) -> Any:
+        if not expr.params <= self._known:
+            self._known |= {param for param in expr.params if param.name in self.values and self.owns(param)}
+            if not expr.params <= self._known:
+                return None
+        try:
+            return expr.evaluate(self.values, self._memo)
+        except ZeroDivisionError:
+            self.failures[expr] = "divides by zero"
+        except (ArithmeticError, ValueError) as problem:
+            self.failures[expr] = f"has none: {problem}"
+        return None
+
+    def owns(self, operand: Param | Buffer) -> bool:
+        """True if the operand was declared in this graph."""
+        return operand.definition is self.definition
+
+    def origin(self, *operands: Any) -> str:
+        """Where a value comes from, as a sentence; empty if no expression stands behind it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> graph = Definition()
+        >>> n = graph.param("n", np.int32, default=0)
+        >>> Context.of_graph(graph, Limits("sm_90", (9, 0)), {}).origin(n * 4)
+        'It is (n * 4), and n = 0.'
+        """
+        params: set[Param] = set().union(*(getattr(operand, "params", ()) for operand in operands))
+        known = [f"{param} = {self.values[param.name]}" for param in params if param.name in self.values]
+        if not known:
+            return ""
+        written = str(operands[0]) if len(operands) == 1 else f"({', '.join(map(str, operands))})"
+        return f"It is {written}, and {', '.join(sorted(known))}."
+
+    # Memory
+
+    @cached_property
+    def broken_views(self) -> dict[int, tuple[View, Bounds]]:
+        """Views that reach outside what was sliced, by identity, with the first bounds that do."""
+        found = {}
+        for array in self.arrays:
+            broken = self.broken_bounds(array) if isinstance(array, View) else None
+            if broken is not None:
+                found[id(array)] = (array, broken)
+        return found  # type: ignore[return-value]
+
+    def broken_bounds(self, view: View) -> Bounds | None:
+        """The first bounds of a view that do not hold, evaluated."""
+        for axis, *extents in view.bounds:
+            start, stop, extent = map(self.value, extents)
+            if None not in (start, stop, extent) and not 0 <= start <= stop <= extent:
+                return Bounds(axis, start, stop, extent)
+        return None
+
+    def region(self, array: Array) -> Region | None:
+        """The bytes of an array; None if an expression has no value, or if it is a view outside its buffer."""
+        try:
+            return self._regions[id(array)]
+        except KeyError:
+            found = self._regions[id(array)] = self._region(array)
+            return found
+
+    def _region(self, array: Array) -> Region | None:
+        if isinstance(array, View) and self.broken_bounds(array) is not None:
+            return None
+        offset, *shape = (self.value(extent) for extent in (array.offset, *array.shape))
+        if offset is None or None in shape:
+            return None
+        return Region(offset, tuple(shape), math.prod(shape) * array.dtype.itemsize)
+
+    # Kernels
+
+    @cached_property
+    def groups(self) -> list[KernelGroup]:
+        """The kernel nodes whose number of arguments is right, gathered by what is compiled for them."""
+        # Kinds are numbered, since small numbers make short work of the keys below.
+        numbers: dict[Any, int] = {}
+        kinds = {identity: numbers.setdefault(_kind(arg), len(numbers)) for identity, arg in self.arguments.items()}
+        kind_of = kinds.__getitem__
+        images = self._images or {}
+        alike: dict[Any, list[KernelNode]] = {}
+        for node in self.kernels:
+            kernel = node.kernel
+            if len(node.args) != len(kernel.parameters):
+                continue
+            signature = node.signature if isinstance(node.signature, str) else id(node.signature)
+            key = (kernel, signature, images.get(node.name), *map(kind_of, map(id, node.args)))
+            alike.setdefault(key, []).append(node)
+        groups = [KernelGroup(nodes) for nodes in alike.values()]
+        for group in groups:
+            self._resolve(group)
+        return groups
+
+    def _resolve(self, group: KernelGroup) -> None:
+        """Find types, layout and image of a group, or why there are none."""
+        # Numba takes about a second to import, and a graph without kernels needs nothing of it.
+        from graphdsl.compile.signature import parameter_layout
+
+        first = group.nodes[0]
+        group.image = (self._images or {}).get(first.name)
+        try:
+            group.types = self._types(first, group.image)
+            group.layout = parameter_layout(group.types, first.kernel.parameters)
+        except CompileError as problem:
+            group.type_error = problem
+            return
+        # More parameters than a kernel can have do not compile, and are reported as such.
+        if self._compile and group.layout.nbytes <= self.limits.parameter_bytes:
+            self._compile_group(group)
+
+    def _types(self, node: KernelNode, image: KernelImage | None) -> tuple[Any, ...]:
+        """Numba types of the arguments: those that the kernel is compiled for, where it is."""
+        from graphdsl.compile.signature import argument_types
+
+        signature = node.signature if image is None else image.layout.types
+        return argument_types(node.kernel, node.args, signature=signature, node=node.name, location=node.location)
+
+    def type_error(self, node: KernelNode, group: KernelGroup) -> CompileError:
+        """Why the arguments of a node have no types, in terms of its own operands."""
+        try:
+            self._types(node, group.image)
+        except CompileError as problem:
+            return problem
+        raise AssertionError(f"{node.name} has types, and {group.nodes[0].name}, which is alike, has none")
+
+    def _compile_group(self, group: KernelGroup) -> None:
+        from graphdsl.compile.numba import compile_kernel
+
+        first = group.nodes[0]
+        assert group.types is not None, first
+        try:
+            group.image = compile_kernel(
+                first.kernel, group.types, self.limits.compute_capability, node=first.name, location=first.location
+            )
+        except CompileError as problem:
+            group.compile_error = problem
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """The launches of the kernel nodes, equal ones gathered."""
+        group_of = {node.name: group for group in self.groups if group.image for node in group.nodes}
+        alike: dict[Any, list[KernelNode]] = {}
+        for node in self.kernels:
+            group = group_of.get(node.name)
+            alike.setdefault((node.grid, node.block, node.shared_bytes, group), []).append(node)
+        return [self._launch(nodes, key[-1]) for key, nodes in alike.items()]
+
+    def _launch(self, nodes: list[KernelNode], group: KernelGroup | None) -> Launch:
+        first = nodes[0]
+        image = group.image if group else None
+        return Launch(nodes, self._dims(first.grid), self._dims(first.block), self.value(first.shared_bytes), image)
+
+    def _dims(self, dims: Dim3) -> tuple[int | None, ...]:
+        x, y, z = dims
+        if type(x) is int and type(y) is int and type(z) is int:
+            return x, y, z
+        return self.value(x), self.value(y), self.value(z)
+
+
+def _param_values(definition: Definition, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, GraphdslError]]:
+    """Values of the params that have one that fits, and why others do not fit."""
+    values: dict[str, Any] = {}
+    misfits: dict[str, GraphdslError] = {}
+    for name, param in definition.operands.items():
+        if not isinstance(param, Param):
+            continue
+        if name not in given:
+            if param.default is not None:
+                values[name] = param.default
+            continue
+        try:
+            values[name] = convert_scalar(given[name], param.dtype, field=name)
+        except GraphdslError as problem:
+            misfits[name] = problem
+    return values, misfits
+
+
+def uses_of(nodes: Iterable[Node]) -> Iterator[Use]:
+    """Every operand of the nodes, with its node and field."""
+    for node in nodes:
+        for name, operand in _fields(node):
+            if isinstance(operand, tuple):
+                yield from (Use(node, name, leaf) for leaf in _leaves(operand))
+            else:
+                yield Use(node, name, operand)
+
+
+def _fields(node: Node) -> Iterator[tuple[str, Any]]:
+    """The fields of a node that hold operands, as messages call them."""
+    if isinstance(node, KernelNode):
+        yield from (("grid", node.grid), ("block", node.block), ("shared_bytes", node.shared_bytes))
+        for index, arg in enumerate(node.args):
+            yield argument_name(node, index), arg
+    elif isinstance(node, MemcpyNode):
+        yield from (("destination", node.destination), ("source", node.source))
+        if node.nbytes is not None:
+            yield "nbytes", node.nbytes
+    elif isinstance(node, MemsetNode):
+        yield from (("destination", node.destination), ("value", node.value))
+    elif isinstance(node, HostNode):
+        for index, arg in enumerate(node.args):
+            yield f"args[{index}]", arg
+
+
+def label(array: Array) -> str:
+    """What messages call an array: the name of a buffer, a view as it was written."""
+    return array.name if isinstance(array, Buffer) else str(array)
+
+
+def sentences(*parts: str | None) -> str:
+    """The sentences that there are, one behind the other."""
+    return " ".join(part for part in parts if part)
+
+
+def argument_name(node: KernelNode, index: int) -> str:
+    """What messages call an argument: the kernel's own name for it, or its number where the kernel has none."""
+    parameters = node.kernel.parameters
+    return f"argument {parameters[index]!r}" if index < len(parameters) else f"args[{index}]"
+
+
+def _leaves(operands: Iterable[Any]) -> Iterator[Any]:
+    """The operands, tuples taken apart."""
+    for operand in operands:
+        if isinstance(operand, tuple):
+            yield from _leaves(operand)
+        else:
+            yield operand
+
+
+def _kind(arg: Any) -> Any:
+    """A key that is equal for arguments whose types are found alike, and that many nodes can share.
+
+    A signature is held against the values of literals, so numbers are told apart as far as ranges of dtypes do.
+    """
+    if isinstance(arg, Array):
+        return arg.dtype, arg.ndim, arg.layout, arg.buffer.readonly
+    if isinstance(arg, Expr):
+        return arg.dtype
+    kind = type(arg)
+    if kind is int:
+        return kind, arg < 0, (~arg if arg < 0 else arg).bit_length()
+    if kind is float and -_SMALLEST_MAX <= arg <= _SMALLEST_MAX:
+        return kind
+    if isinstance(arg, tuple):
+        return kind, *map(_kind, arg)
+    return kind, arg if isinstance(arg, Hashable) else id(arg)
+
+
+_SMALLEST_MAX = 65504.0
+"""What every floating-point dtype holds: the largest float16."""
