@@ -7,6 +7,32 @@ device, the second with one block over the partial results of the first.
 from numba import cuda
 
 
+@cuda.jit(device=True)
+def _plus(a, b):
+    return a + b
+
+
+@cuda.jit(device=True)
+def _larger(a, b):
+    return max(a, b)
+
+
+@cuda.jit(device=True)
+def _fold(tile, mine, combine):
+    """Combine the values of all threads of the block, each of which brings ``mine``; thread 0 gets the result."""
+    thread = cuda.threadIdx.x
+    threads = cuda.blockDim.x
+    tile[thread] = mine
+    cuda.syncthreads()
+    while threads > 1:
+        half = (threads + 1) // 2
+        if thread + half < threads:
+            tile[thread] = combine(tile[thread], tile[thread + half])
+        cuda.syncthreads()
+        threads = half
+    return tile[0]
+
+
 @cuda.jit
 def block_sum(x, partial):
     """Sum of what each block strides over; sums are made in the dtype of ``partial``.
@@ -21,22 +47,13 @@ def block_sum(x, partial):
     -----
     Any block of up to 1024 threads, in one dimension.
     """
-    thread = cuda.threadIdx.x
     tile = cuda.shared.array(1024, partial.dtype)
-    total = partial.dtype.type(0)
+    mine = partial.dtype.type(0)
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        total += x[i]
-    tile[thread] = total
-    cuda.syncthreads()
-    threads = cuda.blockDim.x
-    while threads > 1:
-        half = (threads + 1) // 2
-        if thread + half < threads:
-            tile[thread] += tile[thread + half]
-        cuda.syncthreads()
-        threads = half
-    if thread == 0:
-        partial[cuda.blockIdx.x] = tile[0]
+        mine += x[i]
+    total = _fold(tile, mine, _plus)
+    if cuda.threadIdx.x == 0:
+        partial[cuda.blockIdx.x] = total
 
 
 @cuda.jit
@@ -54,19 +71,10 @@ def block_max(x, partial):
     -----
     Any block of up to 1024 threads, in one dimension.
     """
-    thread = cuda.threadIdx.x
     tile = cuda.shared.array(1024, partial.dtype)
-    largest = x[0]
+    mine = x[0]
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        largest = max(largest, x[i])
-    tile[thread] = largest
-    cuda.syncthreads()
-    threads = cuda.blockDim.x
-    while threads > 1:
-        half = (threads + 1) // 2
-        if thread + half < threads:
-            tile[thread] = max(tile[thread], tile[thread + half])
-        cuda.syncthreads()
-        threads = half
-    if thread == 0:
-        partial[cuda.blockIdx.x] = tile[0]
+        mine = max(mine, x[i])
+    largest = _fold(tile, mine, _larger)
+    if cuda.threadIdx.x == 0:
+        partial[cuda.blockIdx.x] = largest

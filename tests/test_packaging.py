@@ -66,6 +66,4 @@ def test_importing_the_package_imports_neither_numba_nor_cuda():
 
 
 def test_the_command_line_starts():
-    done = subprocess.run([sys.executable, "-m", "graphdsl.cli", "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "check" in done.stdout
+    assert "check" in python("from graphdsl.cli import main; main(['--help'])")

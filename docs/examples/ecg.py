@@ -30,7 +30,7 @@ LENGTH = 1024  # samples that the graph has room for
 BAND = (5.0, 15.0)  # Hz
 TAPS = RATE // 5 + 1
 REFRACTORY = RATE // 5  # 200 ms, within which no heart beats twice
-BASELINE = RATE * 3 // 5  # 600 ms: longer than a QRS complex and its T wave, shorter than a breath
+BASELINE = np.int32(RATE * 3 // 5)  # 600 ms: longer than a QRS complex and its T wave, shorter than a breath
 BLOCK = 128
 OUT = Path("out")
 
@@ -188,16 +188,17 @@ def plot(path: Path, raw: np.ndarray, runs: list[Detection]) -> None:
 
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(10, 5.5), sharex=True, layout="constrained")
     above.plot(np.arange(len(raw)) / RATE, raw, color="0.3", linewidth=1)
-    for size, run, colour in zip((160, 60), runs, ("C3", "C0")):
-        label = f"threshold {run.params['threshold']}, window {run.params['window']}"
-        above.scatter(run.beats / RATE, raw[run.beats], size, "none", edgecolors=colour, linewidths=2, label=label)
+    for size, run, colour in zip((160, 50), runs, ("C3", "C0")):
+        label = f"threshold = {run.params['threshold']}, window = {run.params['window']}"
+        above.scatter(run.beats / RATE, raw[run.beats], size, "none", edgecolors=colour, linewidths=2)
         below.plot(np.arange(len(run.energy)) / RATE, run.energy, color=colour, label=label)
         below.axhline(run.limit, color=colour, linestyle="--", linewidth=1)
     above.set(ylabel="ECG (converter units)", title="Heartbeats found by one CUDA graph, before and after an update")
-    below.set(ylabel="energy", xlabel="time (s)", xlim=(0, len(raw) / RATE))
+    above.margins(y=0.12)
+    below.set(ylabel="energy, and threshold", xlabel="time (s)", xlim=(0, len(raw) / RATE))
     for axes in (above, below):
-        axes.legend(loc="upper right", framealpha=1)
         axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -211,7 +212,7 @@ def main() -> None:
 
     raw = pywt.data.ecg()
     with graph.instantiate() as exe:
-        print(f"{graph!r} on {exe.device.name}")
+        print(f"Built {graph!r} on {exe.device.name}; launched it with")
         exe["raw"][:] = raw
         exe["taps"][:] = bandpass_taps()
         paper = detect(exe, n=LENGTH, threshold=0.25, window=54)
@@ -219,12 +220,12 @@ def main() -> None:
         half = detect(exe, n=LENGTH // 2, threshold=0.25, window=54)
 
     for run in (paper, strict, half):
-        print(run)
+        print(f"  {run}")
         n, *others = run.params.values()
         beats, energy = reference(raw[:n], *others)
         np.testing.assert_array_equal(run.beats, beats)
         np.testing.assert_allclose(run.energy, energy, rtol=1e-3, atol=1e-5 * energy.max())
-    print(f"NumPy finds the same beats; heart rate {60 * RATE / np.diff(paper.beats).mean():.0f} a minute")
+    print(f"NumPy finds the same beats: {60 * RATE / np.diff(paper.beats).mean():.0f} a minute")
 
     plot(OUT / "ecg-beats.png", raw, [paper, strict])
     print(f"Pictures: {OUT}/ecg.svg and {OUT}/ecg.dot (the graph), {OUT}/ecg-beats.png (signal and beats)")

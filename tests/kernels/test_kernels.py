@@ -1,18 +1,43 @@
-"""Each kernel against NumPy, in Numba's simulator; and what the compiler makes of it."""
+"""Each kernel against NumPy, as the only kernel of a graph; and what the compiler makes of it."""
 
 import numpy as np
 import pytest
-from numba import cuda, float32, int16, int32, void
-from numba.cuda.simulator.kernel import FakeCUDAKernel
+from numba import float32, int16, int32, void
 
+import graphdsl as gd
 from graphdsl import kernels
+from graphdsl.compile.numba import compile_kernel
+from graphdsl.declare.kernel import as_kernel
 
 GRIDS = [(1, 1), (1, 8), (3, 5), (9, 4)]  # too small for the arrays, uneven, and larger than needed
 N = 33
 
 
-def launch(kernel, grid, block, *args):
-    FakeCUDAKernel(kernel.py_func, False)[grid, block](*args)
+@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
+def launch(request):
+    """Launches a kernel on NumPy arrays, copied to the device and back; the same array is the same operand."""
+    device = getattr(gd, request.param)()
+
+    def launch(kernel, grid, block, *args):
+        g = gd.Graph(kernel.__name__)
+        arrays = {id(arg): arg for arg in args if isinstance(arg, np.ndarray)}
+        hosts = {key: g.host_array(f"host{key}", arg.shape, arg.dtype) for key, arg in arrays.items()}
+        operands = {key: g.device_array(f"device{key}", arg.shape, arg.dtype) for key, arg in arrays.items()}
+        with g.sequence():
+            for key in arrays:
+                g.memcpy(operands[key], hosts[key])
+            g.kernel(kernel, grid=grid, block=block, args=[operands.get(id(arg), arg) for arg in args])
+            for key in arrays:
+                g.memcpy(hosts[key], operands[key])
+        with g.instantiate(device) as exe:
+            for key, array in arrays.items():
+                exe[hosts[key].name][:] = array
+            exe.launch()
+            exe.synchronize()
+            for key, array in arrays.items():
+                array[:] = exe[hosts[key].name]
+
+    return launch
 
 
 def signal(dtype=np.float32, size=N, seed=0):
@@ -34,7 +59,7 @@ def signal(dtype=np.float32, size=N, seed=0):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_elementwise(kernel, function, grid, block):
+def test_elementwise(launch, kernel, function, grid, block):
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     args = [np.float32(2.5) if name == "a" else signal(seed=seed) for seed, name in enumerate(names)]
     expected = function(*args)
@@ -42,14 +67,14 @@ def test_elementwise(kernel, function, grid, block):
     np.testing.assert_array_equal(args[names.index("y")], expected)
 
 
-def test_elementwise_in_place():
+def test_elementwise_in_place(launch):
     x = signal()
     expected = x - 2 * x
     launch(kernels.scale, 2, 8, x, x, np.float32(-1))
     np.testing.assert_array_equal(x, expected)
 
 
-def test_cast_cuts_fractions_off_towards_zero():
+def test_cast_cuts_fractions_off_towards_zero(launch):
     y = np.zeros(4, np.int32)
     launch(kernels.cast, 1, 4, np.array([1.9, -1.9, 0.5, -0.5], np.float32), y)
     assert y.tolist() == [1, -1, 0, 0]
@@ -63,13 +88,13 @@ def padded_fir(x, taps):
 
 @pytest.mark.parametrize(("grid", "block"), GRIDS)
 @pytest.mark.parametrize("taps", [1, 2, 5, 8, 51])
-def test_fir(grid, block, taps):
+def test_fir(launch, grid, block, taps):
     x, taps, y = signal(), signal(size=taps, seed=1), np.empty(N, np.float32)
     launch(kernels.fir, grid, block, x, taps, y)
     np.testing.assert_allclose(y, padded_fir(x, taps), rtol=1e-5, atol=1e-2)
 
 
-def test_fir_of_integers_and_as_documented():
+def test_fir_of_integers_and_as_documented(launch):
     x, taps, y = signal(np.int16), np.array([0.25, 0.5, -1.0], np.float32), np.empty(N, np.float32)
     launch(kernels.fir, 2, 16, x, taps, y)
     documented = np.convolve(np.pad(x, taps.size // 2, mode="edge"), taps, mode="valid")
@@ -78,7 +103,7 @@ def test_fir_of_integers_and_as_documented():
 
 @pytest.mark.parametrize(("grid", "block"), GRIDS)
 @pytest.mark.parametrize("width", [1, 2, 7, 10, 80])
-def test_moving_mean(grid, block, width):
+def test_moving_mean(launch, grid, block, width):
     x, y = signal(), np.empty(N, np.float32)
     launch(kernels.moving_mean, grid, block, x, y, width)
     padded = np.pad(x, (width // 2, width - 1 - width // 2), mode="edge").astype(np.float64)
@@ -86,7 +111,7 @@ def test_moving_mean(grid, block, width):
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-3)
 
 
-def test_filters_leave_a_constant_as_it_is():
+def test_filters_leave_a_constant_as_it_is(launch):
     x, y = np.full(N, 3, np.float32), np.empty(N, np.float32)
     launch(kernels.moving_mean, 1, 8, x, y, 6)
     np.testing.assert_array_equal(y, x)
@@ -97,7 +122,7 @@ def test_filters_leave_a_constant_as_it_is():
 @pytest.mark.parametrize("size", [1, 6, N])
 @pytest.mark.parametrize(("grid", "block"), [(1, 1), (1, 7), (1, 16), (4, 6), (5, 8)])
 @pytest.mark.parametrize(("kernel", "function"), [(kernels.block_sum, np.sum), (kernels.block_max, np.max)])
-def test_reductions_of_blocks_and_of_their_results(kernel, function, size, grid, block):
+def test_reductions_of_blocks_and_of_their_results(launch, kernel, function, size, grid, block):
     x = -1 - np.abs(signal(np.int32, size))  # negative, so that a maximum that starts at 0 shows
     partial, whole = np.empty(grid, np.int32), np.empty(1, np.int32)
     launch(kernel, grid, block, x, partial)
@@ -126,7 +151,7 @@ SINGLE = {
 
 @pytest.mark.parametrize("name", kernels.__all__)
 def test_single_precision_operands_make_no_double_precision_code(name):
-    function = getattr(kernels, name).py_func
-    ptx, _ = cuda.compile(function, SINGLE[name], device=False, abi="numba", cc=(9, 0), output="ptx")
-    assert ".entry" in ptx
-    assert ".f64" not in ptx
+    image = compile_kernel(as_kernel(getattr(kernels, name)), SINGLE[name].args, (9, 0))
+    assert ".entry" in image.ptx
+    assert ".f64" not in image.ptx
+    assert "call" not in image.ptx
