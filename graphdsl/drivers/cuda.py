@@ -167,17 +167,19 @@ class CudaDevice:
 
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
         found = []
-        while True:
-            result, offset, size = driver.cuKernelGetParamInfo(kernel, len(found))
-            if result == _INVALID_VALUE:  # past the last parameter
-                return tuple(found)
-            if result:
-                raise _error("cuKernelGetParamInfo", result)
-            found.append((int(offset), int(size)))
+        with self._current():
+            while True:
+                result, offset, size = driver.cuKernelGetParamInfo(kernel, len(found))
+                if result == _INVALID_VALUE:  # past the last parameter
+                    return tuple(found)
+                if result:
+                    raise _error("cuKernelGetParamInfo", result)
+                found.append((int(offset), int(size)))
 
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _call(driver.cuKernelSetAttribute, attribute, nbytes, kernel, self.ordinal)
+        with self._current():
+            _call(driver.cuKernelSetAttribute, attribute, nbytes, kernel, self.ordinal)
 
     def library_unload(self, library: Handle) -> None:
         with self._lock, self._current():

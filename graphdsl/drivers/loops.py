@@ -1,0 +1,102 @@
+"""Compiled loops over driver functions: one call from Python for any number of driver calls.
+
+A Python call of a driver function costs several times what the function does. These loops are compiled by Numba for
+the host, cached on disk, and take the addresses of the functions as arguments; the GIL is released while they run.
+This module must not know what the functions do, only how many words they take.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_WORD = ir.IntType(64)
+_RESULT = ir.IntType(32)
+
+
+@intrinsic
+def _call(typing_context: Any, function: Any, words: Any) -> Any:
+    """Call the C function at an address with 64-bit words; gives its 32-bit result."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = ir.FunctionType(_RESULT, [_WORD] * len(words)).as_pointer()
+        values = [builder.extract_value(args[1], i) for i in range(len(words))]
+        return builder.call(builder.inttoptr(args[0], pointer), values)
+
+    return types.int32(types.uint64, words), generate
+
+
+WITHOUT_CONTEXT = 0
+WITH_CONTEXT = 1
+WITHOUT_PARAMS = 2
+
+NO_FAILURE = -1
+_CODE_BITS = 32
+
+
+@njit("int32(uint64, uint64, uint64)", nogil=True, cache=True)
+def call_two(function: int, first: int, second: int) -> int:
+    """``function(first, second)``; gives its result code."""
+    return _call(function, (first, second))  # type: ignore[no-any-return]
+
+
+@njit("int64(uint64[::1], uint8[::1], uint8[::1], uint64, uint64, uint64[::1], uint64[::1])", nogil=True, cache=True)
+def add_nodes(
+    functions: np.ndarray[Any, Any],
+    forms: np.ndarray[Any, Any],
+    kinds: np.ndarray[Any, Any],
+    graph: int,
+    context: int,
+    params: np.ndarray[Any, Any],
+    handles: np.ndarray[Any, Any],
+) -> int:
+    """Add nodes without dependencies, one call of ``functions[kind]`` each, their handles written to ``handles``.
+
+    ``forms[kind]`` says whether the function takes a context behind the params, or no params at all. Gives
+    `NO_FAILURE`, or the index of the node that was refused and the code, for `failure`.
+    """
+    none = np.uint64(0)
+    first = np.uint64(handles.ctypes.data)
+    for i in range(len(kinds)):
+        function, form = functions[kinds[i]], forms[kinds[i]]
+        handle = first + np.uint64(8 * i)
+        if form == WITH_CONTEXT:
+            code = _call(function, (handle, graph, none, none, params[i], context))
+        elif form == WITHOUT_PARAMS:
+            code = _call(function, (handle, graph, none, none))
+        else:
+            code = _call(function, (handle, graph, none, none, params[i]))
+        if code != 0:
+            return (i << _CODE_BITS) | code
+    return NO_FAILURE
+
+
+@njit("int64(uint64[::1], uint8[::1], uint8[::1], uint64, uint64, uint64[::1], uint64[::1])", nogil=True, cache=True)
+def set_params(
+    functions: np.ndarray[Any, Any],
+    forms: np.ndarray[Any, Any],
+    kinds: np.ndarray[Any, Any],
+    graph_exec: int,
+    context: int,
+    handles: np.ndarray[Any, Any],
+    params: np.ndarray[Any, Any],
+) -> int:
+    """Set the params of nodes of an exec, one call of ``functions[kind]`` each; what it gives is as in `add_nodes`."""
+    for i in range(len(kinds)):
+        function = functions[kinds[i]]
+        if forms[kinds[i]] == WITH_CONTEXT:
+            code = _call(function, (graph_exec, handles[i], params[i], context))
+        else:
+            code = _call(function, (graph_exec, handles[i], params[i]))
+        if code != 0:
+            return (i << _CODE_BITS) | code
+    return NO_FAILURE
+
+
+def failure(outcome: int) -> tuple[int, int]:
+    """Index of the node that was refused and the result code, from what a loop gave."""
+    return outcome >> _CODE_BITS, outcome & ((1 << _CODE_BITS) - 1)
