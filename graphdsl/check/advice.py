@@ -25,14 +25,14 @@ def pageable_copy(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     staged = g.host_array("staged", 1024, np.float32, pinned=False)
     g.memcpy(x, staged)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     staged = g.host_array("staged", 1024, np.float32)
     g.memcpy(x, staged)
     ```
@@ -61,14 +61,14 @@ def unused_operand(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     z = g.device_array("z", 1024, np.float32)
     g.memset(y, 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     z = g.device_array("z", 1024, np.float32)
     g.memset(z, 0)
     ```

@@ -25,13 +25,13 @@ def argument_count(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.kernel(scale, grid=4, block=256, args=(x, y))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n))
     ```
     """
@@ -64,14 +64,14 @@ def argument_types(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     signature = "void(float64[::1], float64[::1], float32, int32)"
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), signature=signature)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     signature = "void(float32[::1], float32[::1], float32, int32)"
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), signature=signature)
     ```
@@ -107,14 +107,14 @@ def pageable_argument(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     staged = g.host_array("staged", 1024, np.float32, pinned=False)
     g.kernel(scale, grid=4, block=256, args=(staged, y, gain, n))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     staged = g.host_array("staged", 1024, np.float32)
     g.kernel(scale, grid=4, block=256, args=(staged, y, gain, n))
     ```
@@ -145,7 +145,7 @@ def parameter_bytes(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     @cuda.jit
     def first(arrays, y):
         y[0] = arrays[0][0]
@@ -155,7 +155,7 @@ def parameter_bytes(context: Context, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     @cuda.jit
     def first(arrays, y):
         y[0] = arrays[0][0]
@@ -191,7 +191,7 @@ def compiles(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     @cuda.jit
     def broken(y):
         y[0] = "text"
@@ -201,7 +201,7 @@ def compiles(context: Context, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     @cuda.jit
     def works(y):
         y[0] = 1.0
@@ -226,14 +226,18 @@ def compiled_types(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
-    exe.node("scale").update(args=(x, y, 1.0, n))  # gain was a float32
+    ```python wrong
+    g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), name="scale")
+    exe = g.instantiate()
+    exe.node("scale").update(args=(x, y, gain, 2.5))
     ```
 
     **Right**
 
-    ```python
-    exe.node("scale").update(args=(x, y, np.float32(1.0), n))
+    ```python right
+    g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), name="scale")
+    exe = g.instantiate()
+    exe.node("scale").update(args=(x, y, gain, 2))
     ```
     """
     for group in context.groups:
@@ -264,13 +268,13 @@ def grid(context: Launches, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.kernel(scale, grid=(1, 100_000), block=256, args=(x, y, gain, n))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.kernel(scale, grid=(100_000, 1), block=256, args=(x, y, gain, n))
     ```
     """
@@ -299,13 +303,13 @@ def block(context: Launches, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.kernel(scale, grid=1, block=2048, args=(x, y, gain, n))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.kernel(scale, grid=8, block=256, args=(x, y, gain, n))
     ```
     """
@@ -338,11 +342,11 @@ def block_registers(context: Launches, found: Found) -> Iterator[Finding]:
 
     **Source.** CUDA Driver API, `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`.
 
-    **Remedy.** Use a smaller block, or compile with fewer registers: `@cuda.jit(max_registers=...)`.
+    **Remedy.** Use a smaller block, or give the decorator other `launch_bounds` or fewer `max_registers`.
 
     **Wrong**
 
-    ```python
+    ```python wrong
     @cuda.jit(launch_bounds=128)
     def narrow(y):
         y[cuda.grid(1)] = 1.0
@@ -352,7 +356,7 @@ def block_registers(context: Launches, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     @cuda.jit(launch_bounds=128)
     def narrow(y):
         y[cuda.grid(1)] = 1.0
@@ -368,12 +372,12 @@ def block_registers(context: Launches, found: Found) -> Iterator[Finding]:
             continue
         for node in launch.nodes:
             yield found(
-                f"a block of {image.name}, with {image.registers} registers a thread, has at most "
-                f"{image.max_threads} threads, and this one has {threads}",
+                f"{image.name}, with {image.registers} registers and its launch bounds, takes at most "
+                f"{image.max_threads} threads a block, and this one has {threads}",
                 node=node,
                 field="block",
                 value=launch.block,
-                remedy="Use a smaller block, or compile with fewer registers: @cuda.jit(max_registers=...).",
+                remedy="Use a smaller block, or give the kernel other launch_bounds or fewer max_registers.",
             )
 
 
@@ -390,13 +394,13 @@ def shared_memory(context: Launches, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), shared_bytes=300_000)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), shared_bytes=100_000)
     ```
     """

@@ -28,14 +28,14 @@ def view_bounds(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     m = g.param("m", np.int32, default=2000)
     g.memset(x[:m], 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     m = g.param("m", np.int32, default=1000)
     g.memset(x[:m], 0)
     ```
@@ -66,13 +66,13 @@ def copy_size(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.memcpy(x, raw, nbytes=8192)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.memcpy(x, raw, nbytes=4096)
     ```
     """
@@ -107,14 +107,14 @@ def empty_operation(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     m = g.param("m", np.int32, default=0)
     g.memcpy(x[:m], raw[:m])
     ```
 
     **Right**
 
-    ```python
+    ```python right
     m = g.param("m", np.int32, default=1)
     g.memcpy(x[:m], raw[:m])
     ```
@@ -153,14 +153,14 @@ def copy_dtype(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     samples = g.host_array("samples", 1024, np.int32)
     g.memcpy(x, samples)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     samples = g.host_array("samples", 1024, np.int32)
     g.memcpy(x, samples, nbytes=4096)
     ```
@@ -186,14 +186,14 @@ def copy_shape(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     half = g.host_array("half", 512, np.float32)
     g.memcpy(x, half)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     half = g.host_array("half", 512, np.float32)
     g.memcpy(x[:512], half)
     ```
@@ -221,14 +221,14 @@ def copy_order(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     table = g.device_array("table", (32, 32), np.float32)
     g.memcpy(table, g.external("loaded", np.zeros((32, 32), np.float32, order="F")))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     table = g.device_array("table", (32, 32), np.float32)
     g.memcpy(table, g.external("loaded", np.zeros((32, 32), np.float32)))
     ```
@@ -257,13 +257,13 @@ def contiguous(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.memset(x[::2], 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.memset(x[:512], 0)
     ```
     """
@@ -292,13 +292,13 @@ def copy_overlap(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.memcpy(x[:512], x[256:768])
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.memcpy(x[:512], x[512:])
     ```
     """
@@ -332,7 +332,7 @@ def readonly(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     table = np.zeros(1024, np.float32)
     table.flags.writeable = False
     g.memcpy(g.external("table", table), x)
@@ -340,7 +340,7 @@ def readonly(context: Context, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     table = np.zeros(1024, np.float32)
     g.memcpy(g.external("table", table), x)
     ```
@@ -366,14 +366,14 @@ def memset_value(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     marks = g.device_array("marks", 1024, np.uint8)
     g.memset(marks, 300)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     marks = g.device_array("marks", 1024, np.uint8)
     g.memset(marks, 255)
     ```
@@ -406,14 +406,14 @@ def memset_repeats(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     wide = g.device_array("wide", 1024, np.float64)
     g.memset(wide, 1.0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     wide = g.device_array("wide", 1024, np.float64)
     g.memset(wide, 0.0)
     ```
@@ -454,14 +454,14 @@ def memset_pageable(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     result = g.host_array("result", 1024, np.float32, pinned=False)
     g.memset(result, 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     result = g.host_array("result", 1024, np.float32)
     g.memset(result, 0)
     ```
@@ -487,14 +487,14 @@ def memset_structured(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     pairs = g.device_array("pairs", 1024, [("key", np.int32), ("count", np.int32)])
     g.memset(pairs, 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     counts = g.device_array("counts", 1024, np.int32)
     g.memset(counts, 0)
     ```
@@ -522,13 +522,13 @@ def host_argument(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.host(print, args=y)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.memcpy(raw, y) >> g.host(print, args=raw)
     ```
     """

@@ -24,14 +24,14 @@ def unset_param(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     m = g.param("m", np.int32)
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, m))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     m = g.param("m", np.int32, default=512)
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, m))
     ```
@@ -70,14 +70,14 @@ def unknown_value(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.memset(y, gain)
     values = {"gian": 2.0}
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.memset(y, gain)
     values = {"gain": 2.0}
     ```
@@ -108,14 +108,14 @@ def misfit_value(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n))
     values = {"n": 2**40}
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n))
     values = {"n": 512}
     ```
@@ -140,14 +140,14 @@ def no_value(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     m = g.param("m", np.int32, default=0)
     g.kernel(scale, grid=gd.cdiv(n, m), block=256, args=(x, y, gain, n))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     m = g.param("m", np.int32, default=256)
     g.kernel(scale, grid=gd.cdiv(n, m), block=256, args=(x, y, gain, n))
     ```
@@ -195,14 +195,14 @@ def argument_range(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     m = g.param("m", np.uint8, default=200)
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, m + m))
     ```
 
     **Right**
 
-    ```python
+    ```python right
     m = g.param("m", np.int32, default=200)
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, m + m))
     ```

@@ -180,7 +180,7 @@ values = {}
 
 def rules_page() -> str:
     """The page of the documentation that lists every rule, in Markdown."""
-    parts = [f"{_INTRODUCTION}\n```python\n{EXAMPLE_PRELUDE}```", _table()]
+    parts = [f"{_INTRODUCTION}\n```python prelude\n{EXAMPLE_PRELUDE}```", _table()]
     family = ""
     for each in rules():
         if each.code[:3] != family:

@@ -17,6 +17,7 @@ from graphdsl.errors import Location
 
 # Each edge against the order of declaration costs one search; a component with more of them is full of short cycles.
 _MAX_SEARCHES = 64
+_MAX_LISTED = 16
 
 
 @rule("GD101", "error", "No cycles", subject="graph")
@@ -35,14 +36,14 @@ def cycle(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     load, work = g.memcpy(x, raw), g.kernel(scale, grid=4, block=256, args=(x, y, gain, n))
     load >> work >> load
     ```
 
     **Right**
 
-    ```python
+    ```python right
     load, work = g.memcpy(x, raw), g.kernel(scale, grid=4, block=256, args=(x, y, gain, n))
     load >> work
     ```
@@ -52,21 +53,23 @@ def cycle(context: Context, found: Found) -> Iterator[Finding]:
     # Most graphs are declared from front to back, which proves them acyclic at a glance.
     if all(position[source] < position[target] for source, targets in dag.adjacency() for target in targets):
         return
-    for component in nx.strongly_connected_components(dag):
-        if len(component) > 1:
-            names = _shortest_cycle(dag.subgraph(component), position)
-            edges = list(zip(names, [*names[1:], names[0]], strict=True))
-            written = [f"{a} -> {b} ({_short(dag.edges[a, b]['locations'][0])})" for a, b in edges]
-            others = len(component) - len(names)
-            yield found(
-                "a graph has no cycles" + (f", and {others} more nodes lie on cycles with these" if others else ""),
-                node=dag.nodes[names[0]]["node"],
-                nodes=names,
-                field="edges",
-                value=" -> ".join([*names, names[0]]),
-                remedy=f"Remove one of the edges {', '.join(written)}.",
-                location=dag.edges[edges[-1]]["locations"][0],
-            )
+    components = [part for part in nx.strongly_connected_components(dag) if len(part) > 1]
+    for component in sorted(components, key=lambda part: min(map(position.__getitem__, part))):
+        names = _shortest_cycle(dag.subgraph(component), position)
+        edges = list(zip(names, [*names[1:], names[0]], strict=True))
+        # Of a long cycle, the edges that go against the declaration are the likely mistakes.
+        suspects = edges if len(edges) <= _MAX_LISTED else [(a, b) for a, b in edges if position[b] < position[a]]
+        written = [f"{a} -> {b} ({_short(dag.edges[a, b]['locations'][0])})" for a, b in suspects[:_MAX_LISTED]]
+        others = len(component) - len(names)
+        yield found(
+            "a graph has no cycles" + (f", and {others} more nodes lie on cycles with these" if others else ""),
+            node=dag.nodes[names[0]]["node"],
+            nodes=names,
+            field="edges",
+            value=" -> ".join([*names, names[0]]),
+            remedy=f"Remove one of the edges {', '.join(written)}.",
+            location=dag.edges[edges[-1]]["locations"][0],
+        )
 
 
 def _shortest_cycle(component: nx.DiGraph[str], position: dict[str, int]) -> list[str]:
@@ -90,14 +93,14 @@ def self_edge(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     load, clear = g.memcpy(x, raw), g.memset(y, 0)
     load >> load
     ```
 
     **Right**
 
-    ```python
+    ```python right
     load, clear = g.memcpy(x, raw), g.memset(y, 0)
     load >> clear
     ```
@@ -129,7 +132,7 @@ def duplicate_edge(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     load, clear = g.memcpy(x, raw), g.memset(y, 0)
     load >> clear
     clear.after(load)
@@ -137,7 +140,7 @@ def duplicate_edge(context: Context, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     load, clear = g.memcpy(x, raw), g.memset(y, 0)
     load >> clear
     ```
@@ -170,14 +173,14 @@ def foreign_edge(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     other = gd.Graph("other")
     other.empty(name="start") >> g.memset(y, 0)
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g.empty(name="start") >> g.memset(y, 0)
     ```
     """
@@ -208,7 +211,7 @@ def foreign_operand(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     other = gd.Graph("other")
     z = other.device_array("z", 1024, np.float32)
     g.memset(z, 0)
@@ -216,12 +219,13 @@ def foreign_operand(context: Context, found: Found) -> Iterator[Finding]:
 
     **Right**
 
-    ```python
+    ```python right
     z = g.device_array("z", 1024, np.float32)
     g.memset(z, 0)
     ```
     """
-    foreign = [identity for identity, operand in context.operands.items() if any(_strangers(context, operand))]
+    operands = context.operands.items()
+    foreign = [identity for identity, operand in operands if next(_strangers(context, operand), None) is not None]
     for use in context.uses(foreign):
         for stranger in sorted(_strangers(context, use.operand), key=lambda operand: operand.name):
             yield found(
@@ -251,13 +255,13 @@ def empty_graph(context: Context, found: Found) -> Iterator[Finding]:
 
     **Wrong**
 
-    ```python
+    ```python wrong
     g = gd.Graph("demo")
     ```
 
     **Right**
 
-    ```python
+    ```python right
     g = gd.Graph("demo")
     g.empty()
     ```

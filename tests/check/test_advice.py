@@ -1,0 +1,37 @@
+"""Rules GD701 and GD702: what a correct graph may do, and had better not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import graphdsl as gd
+from tests.check.conftest import scale
+from tests.check.findings import cheap, judged
+
+
+def test_pageable_memory_in_copies(demo):
+    demo.g.memcpy(demo.x, demo.staged, name="from_pageable")
+    demo.g.memcpy(demo.g.external("out", np.zeros(1024, np.float32)), demo.x, name="to_pageable")
+    demo.g.memcpy(demo.x, demo.raw, name="from_pinned")
+    demo.g.memcpy(demo.staged, demo.raw, name="on_the_host")
+    report = cheap(demo.g)
+    assert judged(report) == [("GD701", "from_pageable", "source"), ("GD701", "to_pageable", "destination")]
+    assert report.ok
+    assert len(report.advice) == 2
+
+
+def test_operands_that_no_node_uses():
+    g = gd.Graph()
+    n, lost = g.param("n", np.int32, default=4), g.param("lost", np.int32, default=4)
+    x, y, z = (g.device_array(name, 8, np.float32) for name in "xyz")
+    g.kernel(scale, grid=n, block=4, args=((x, (y[1:],)), x, 1.0, 4))
+    report = cheap(g)
+    assert [(each.severity, each.node, each.field) for each in report] == [
+        ("warning", None, "param 'lost'"),
+        ("warning", None, "buffer 'z'"),
+    ]
+    assert report[0].location == lost.location
+    assert report[1].location == z.location
+    g.host(print, args=(lost,))
+    g.memset(z[:n], 0)
+    assert not cheap(g)
