@@ -1,6 +1,6 @@
 """The libraries of the CUDA toolkit that compile and link: which version is in use, and where it lies.
 
-For reports only: this module must not compile, and the stages find the libraries by themselves.
+For reports only: this module must not compile, and what compiles finds the libraries by itself.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 from cuda import pathfinder
 from cuda.bindings import nvjitlink, nvrtc, nvvm
 
-LIBRARIES = ("nvvm", "nvJitLink", "nvrtc")
-"""NVVM makes PTX, nvJitLink machine code; NVRTC compiles the CUDA C++ that some kernels link."""
-
 
 def library(name: str) -> tuple[str, str]:
-    """Version and path of one of `LIBRARIES`.
+    """Version and path of a library.
+
+    Parameters
+    ----------
+    name : str
+        ``"nvvm"``, which makes PTX; ``"nvJitLink"``, which makes machine code; or ``"nvrtc"``, which compiles the
+        CUDA C++ that some kernels link.
 
     Raises
     ------

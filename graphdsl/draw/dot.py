@@ -51,9 +51,12 @@ _WRONG: dict[str, Any] = {"fillcolor": "#fdeaea", "color": _ERROR}
 class Finding(Protocol):
     """What a drawing needs of a check's finding (`graphdsl.check.Finding`)."""
 
-    code: str
-    severity: Any
-    node: str | None
+    @property
+    def code(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
 
 
 def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands: bool = False) -> str:
@@ -161,8 +164,9 @@ def write(dot_text: str, path: str | Path) -> Path:
 def _codes_by_node(findings: Iterable[Finding]) -> dict[str, list[str]]:
     codes: dict[str, list[str]] = defaultdict(list)
     for finding in findings:
-        if finding.severity == "error" and finding.node is not None and finding.code not in codes[finding.node]:
-            codes[finding.node].append(finding.code)
+        for node in finding.nodes if finding.severity == "error" else ():
+            if finding.code not in codes[node]:
+                codes[node].append(finding.code)
     return codes
 
 

@@ -1,0 +1,320 @@
+"""The command line: ``graphdsl check|dot|draw|show|trace|run|doctor``.
+
+Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
+stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
+anything that the interface cannot.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import numpy as np
+import typer
+
+import graphdsl as gd
+from graphdsl.draw.labels import count_text
+from graphdsl.errors import CallbackError, GraphdslError
+
+if TYPE_CHECKING:
+    from graphdsl.drivers.base import Driver
+
+FAILED = 2
+"""Exit status where something is wrong."""
+
+_FIRST = 6  # how many elements of an array are printed
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Explicit CUDA graphs in Python: check, draw and run the graph that a file declares.
+
+    FILE.py[:name] is a Python file and, after a colon, the name of a graph in it or of a function that returns one;
+    the name may be left out where the file has one graph. Only run uses a GPU, and it does without one too.
+
+    \b
+    Examples:
+      graphdsl check demo.py              what is wrong, and what to do
+      graphdsl check demo.py -t sm_80     held to the limits of another GPU
+      graphdsl draw demo.py -o demo.png   a picture
+      graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
+      graphdsl trace demo.py              the driver calls that would build it
+      graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
+      graphdsl doctor                     what is installed, and what would run where
+    """,
+)
+
+File = Annotated[str, typer.Argument(metavar="FILE.py[:name]", help="A file, and the graph or function in it.")]
+Target = Annotated[str, typer.Option("--target", "-t", help="Compute capability, such as sm_80.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Operands = Annotated[bool, typer.Option("--operands", help="Draw buffers too.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line; ends the process with status 0, or 2 where something is wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name that the terminal cannot show must not end the command
+            stream.reconfigure(errors="replace")
+    try:
+        app(arguments)
+    except GraphdslError as problem:
+        _fail(_message(problem))
+    except OSError as problem:
+        _fail(str(problem))
+    raise AssertionError("unreachable: typer ends the process")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"graphdsl {gd.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def check(file: File, target: Target = "sm_90", as_json: AsJson = False) -> None:
+    """Say what is wrong with a graph, and what to do.
+
+    Exit status 2 if there are errors; warnings and advice change nothing.
+    """
+    report = _load(file).check(target)
+    if as_json:
+        found = {"graph": report.graph, "target": report.target, "ok": report.ok, "findings": report.to_json()}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        _print(report)
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def dot(
+    file: File,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file, not to stdout.")] = None,
+    operands: Operands = False,
+) -> None:
+    """Print a graph in Graphviz' DOT language.
+
+    What is wrong is red; exit status 2 if something is.
+    """
+    graph = _load(file)
+    text = graph.to_dot(operands=operands)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+        typer.echo(output)
+    _require_no_errors(graph)
+
+
+@app.command()
+def draw(
+    file: File,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Picture to write: .svg, .png, .pdf or .dot.")
+    ] = None,
+    operands: Operands = False,
+) -> None:
+    """Draw a graph to a picture, and print its path.
+
+    Without --output it is GRAPH.svg in the current folder. What is wrong is red; exit status 2 if something is.
+    """
+    graph = _load(file)
+    path = output or Path(re.sub(r"[^\w.-]+", "_", graph.name) + ".svg")
+    typer.echo(graph.draw(path, operands=operands))
+    _require_no_errors(graph)
+
+
+@app.command()
+def show(
+    file: File, tree: Annotated[bool, typer.Option("--tree", help="Show a tree instead of levels.")] = False
+) -> None:
+    """Show a graph and its operands in the terminal.
+
+    Nodes of one level may run side by side. Exit status 2 if something is wrong with the graph.
+    """
+    from graphdsl.draw import terminal
+
+    graph = _load(file)
+    _print(terminal.tree(graph) if tree else terminal.levels(graph), terminal.operands(graph))
+    _require_no_errors(graph)
+
+
+@app.command()
+def trace(file: File, target: Target = "sm_90") -> None:
+    """Print the driver calls that build a graph."""
+    for call in _load(file).trace(target):
+        typer.echo(call)
+
+
+@app.command()
+def run(
+    file: File,
+    device: Annotated[str, typer.Option("--device", "-d", help="auto, cuda:N or emulator.")] = "auto",
+    params: Annotated[
+        list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value of a param; repeatable.")
+    ] = None,
+    launches: Annotated[int, typer.Option("--launches", "-n", min=1, help="How many times to launch.")] = 1,
+    names: Annotated[
+        list[str] | None, typer.Option("--print", metavar="NAME", help="Operand to print; host arrays by default.")
+    ] = None,
+) -> None:
+    """Launch a graph, and print what it gives.
+
+    Says where it ran, how long the launches took, and what the host arrays of the graph hold after them.
+    """
+    graph = _load(file)
+    values = dict(map(_parameter, params or ()))
+    shown = names or [
+        name for name, operand in graph.operands.items() if getattr(operand, "space", "device") != "device"
+    ]
+    with graph.instantiate(_device(device), values=values) as graph_exec:
+        operands = {name: graph_exec[name] for name in shown}  # before the launches: a name may be wrong
+        start = time.perf_counter()
+        for _ in range(launches):
+            graph_exec.launch()
+        graph_exec.synchronize()
+        seconds = time.perf_counter() - start
+        times = f"launched {count_text(launches, 'time')} in {_duration(seconds)}"
+        typer.echo(f"{graph.name} ran on {graph_exec.device.name}: {times}")
+        _print_operands(operands)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Say what is installed, and what is missing.
+
+    Compiles a kernel and runs a small graph on each device. Exit status 2 if something needed is missing.
+    """
+    from graphdsl.doctor import examine
+
+    diagnosis = examine()
+    if as_json:
+        typer.echo(json.dumps(diagnosis.to_json(), indent=2))
+    else:
+        _print(diagnosis)
+    if not diagnosis.ok:
+        raise typer.Exit(FAILED)
+
+
+# Arguments
+
+
+def _load(file: str) -> gd.Graph:
+    from graphdsl.graph_file import load_graph
+
+    return load_graph(file)
+
+
+def _device(name: str) -> Driver | None:
+    kind, _, ordinal = name.partition(":")
+    if name == "auto":
+        return None
+    if name == "emulator":
+        return gd.emulator()
+    if kind == "cuda" and (ordinal.isdecimal() or name == "cuda"):
+        return gd.cuda(int(ordinal or 0))
+    raise GraphdslError(
+        "a device is auto, emulator, or cuda:N", field="--device", value=name, remedy="Choose one of them."
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """``("gain", 2.0)`` from ``"gain=2.0"``."""
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise GraphdslError(
+            "it gives a param a number", field="--param", value=text, remedy="Write NAME=VALUE, as in gain=2.0."
+        ) from None
+
+
+# Output
+
+
+def _print(*renderables: Any) -> None:
+    """Print tables and trees; as plain text, not folded and not padded, where there is no terminal."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console().print(*renderables)
+        return
+    text = io.StringIO()
+    Console(file=text, width=10_000, color_system=None).print(*renderables)
+    typer.echo("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+def _require_no_errors(graph: gd.Graph) -> None:
+    graph.check(compile=False).raise_for_errors()
+
+
+def _print_operands(operands: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("operand", "type", "first values", "min", "max", "mean", box=SIMPLE_HEAD)
+    for name, value in operands.items():
+        array = np.asarray(value.copy_to_host() if hasattr(value, "copy_to_host") else value)
+        first = ", ".join(_number(item) for item in array.flat[:_FIRST]) + (", …" if array.size > _FIRST else "")
+        table.add_row(*map(Text, (name, f"{array.dtype}{list(array.shape)}", first, *_statistics(array))))
+    if operands:
+        _print(table)
+
+
+def _statistics(array: np.ndarray[Any, Any]) -> list[str]:
+    """Least, greatest and mean element, where the dtype has them."""
+    if not array.size or array.dtype.kind not in "biuf":
+        return ["", "", ""]
+    return [_number(array.min()), _number(array.max()), _number(array.mean(dtype="float64"))]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    Examples
+    --------
+    >>> _duration(0.00123), _duration(2.5)
+    ('1.23 ms', '2.5 s')
+    """
+    factor, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+    return f"{seconds * factor:.3g} {unit}"
+
+
+def _message(problem: GraphdslError) -> str:
+    """What went wrong; of a host node also the line that raised."""
+    cause = problem.__cause__
+    if not isinstance(problem, CallbackError) or cause is None or cause.__traceback__ is None:
+        return str(problem)
+    frame = traceback.extract_tb(cause.__traceback__)[-1]
+    return f"{problem} Raised at {frame.filename}:{frame.lineno}."
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"graphdsl: {message}", err=True)
+    sys.exit(FAILED)
