@@ -181,7 +181,8 @@ def run(
 ) -> None:
     """Launch a graph, and print what it gives.
 
-    Says where it ran, how long the launches took, and what the host arrays of the graph hold after them.
+    Says where it ran, how long the launches took, and what the host arrays of the graph hold after them. Nothing is
+    put into its arrays first: a graph that needs input fills it in a host node, or has it in an external operand.
     """
     graph = _load(file)
     values = dict(map(_parameter, params or ()))

@@ -210,6 +210,26 @@ def test_a_fault_of_the_emulator_names_the_node(run):
     assert problem.startswith("graphdsl: node 'store'")
 
 
+def test_run_prints_arrays_of_every_kind(run):
+    text = """
+        import numpy as np
+        import graphdsl as gd
+
+        g = gd.Graph("kinds")
+        source = g.external("source", np.arange(3, dtype=np.int16))
+        g.external("complex", np.array([1 + 2j]))
+        g.external("none", np.zeros((2, 0)))
+        out = g.host_array("out", 3, np.int16, pinned=False)
+        g.memcpy(out, source)
+    """
+    status, said, _ = run(text, "run", "-d", "emulator")
+    assert status == 0
+    assert rows(said)["source"] == ["source", "int16[3]", "0, 1, 2", "0", "2", "1"]
+    assert rows(said)["out"] == ["out", "int16[3]", "0, 1, 2", "0", "2", "1"]
+    assert rows(said)["complex"] == ["complex", "complex128[1]", "(1+2j)"]
+    assert rows(said)["none"] == ["none", "float64[2, 0]"]
+
+
 def test_run_chooses_a_device_by_itself(run):
     assert run(GRAPH, "run")[0] == 0
 

@@ -33,7 +33,7 @@ _INK, _FAINT, _ERROR = "#1f2933", "#5c6b7a", "#c62828"
 
 _KINDS: dict[str, dict[str, Any]] = {
     "kernel": {"fillcolor": "#e3eefb", "color": "#3a6ea5", "shape": "box"},
-    "memcpy": {"fillcolor": "#fdf0dc", "color": "#b9771f", "shape": "polygon", "skew": 0.15, "margin": 0},
+    "memcpy": {"fillcolor": "#fdf0dc", "color": "#b9771f", "shape": "polygon", "skew": 0.1, "margin": 0},
     "memset": {
         "fillcolor": "#f1e9f8",
         "color": "#7d5aa6",
