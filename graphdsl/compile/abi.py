@@ -58,7 +58,10 @@ def codec_of(kind: Any) -> Codec:
         If kernels are passed no values of that type.
     """
     if isinstance(kind, types.Array):
-        return _array_codec(kind.ndim, as_dtype(kind.dtype).itemsize)
+        element = as_dtype(kind.dtype)
+        if element.hasobject:
+            raise NotImplementedError(kind)
+        return _array_codec(kind.ndim, element.itemsize)
     if isinstance(kind, types.Record):
         return _record_codec()
     if isinstance(kind, types.BaseTuple):

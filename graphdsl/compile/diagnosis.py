@@ -6,6 +6,7 @@ Numba's messages run over pages, and often leave out the line. This module must 
 from __future__ import annotations
 
 import linecache
+import os
 import re
 from typing import Any
 
@@ -31,7 +32,7 @@ def refused(kernel: Kernel, types: Types, problem: Exception) -> CompileError:
     return CompileError(
         f"Numba does not compile {kernel.name}({typed}): {said}",
         field="kernel",
-        value=_line(*(_place(problem) or _start(kernel))),
+        value=_line(*_place(problem, kernel)),
         remedy=remedy,
     )
 
@@ -63,15 +64,21 @@ def essence(message: str) -> str:
 _ABOUT_THE_WAY = re.compile(r"(\w+: )?Failed in |During:|File ")
 
 
-def _place(problem: BaseException) -> tuple[str, int] | None:
-    """File and line of the user's code that Numba was at."""
-    said = re.search(r"(?:at|from) (\S+) \((\d+)\)", str(problem))
-    if said is not None and not said[1].startswith(_NUMBA):
-        return said[1], int(said[2])
+def _place(problem: Exception, kernel: Kernel) -> tuple[str, int]:
+    """File and line of the user's code that Numba was at; of the kernel's head if it does not tell."""
+    for pattern in (r"(?:at|from) (\S+) \((\d+)\)", r'File "([^"]+)", line (\d+):'):
+        said = re.search(pattern, str(problem))
+        if said is not None and not os.path.abspath(said[1]).startswith(_NUMBA):
+            # Some messages have the path from the working folder.
+            return (os.path.abspath(said[1]) if os.path.exists(said[1]) else said[1]), int(said[2])
+    return _place_in_trace(problem) or _start(kernel)
+
+
+def _place_in_trace(problem: Exception) -> tuple[str, int] | None:
+    """Messages about overloads do not say the line, but what Numba was working on carries it."""
     found = None
     trace = problem.__traceback__
     while trace is not None:
-        # Messages about overloads do not say the line, but what Numba was working on carries it.
         where = getattr(trace.tb_frame.f_locals.get("self"), "loc", None)
         file, line = getattr(where, "filename", None), getattr(where, "line", None)
         if isinstance(file, str) and isinstance(line, int) and not file.startswith(_NUMBA):

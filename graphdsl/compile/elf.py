@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 # Attributes of the .nv.info sections, as `cuobjdump -elf` names them.
 _KPARAM_INFO = 0x17
-_MAX_THREADS = 0x05
+_MAX_THREADS = 0x05  # .maxntid
+_REQUIRED_THREADS = 0x10  # .reqntid
 _REGCOUNT = 0x2F
 _FORMAT_SIZED = 4  # the attribute's 16-bit field is a size, and that many bytes follow
 
@@ -32,7 +33,7 @@ class Resources(NamedTuple):
     shared_bytes : int
         Static shared memory of a block.
     launch_bound : int or None
-        Most threads that a block may have by ``__launch_bounds__`` (``.maxntid``), None without.
+        Most threads that a block may have by its launch bounds (``.maxntid`` or ``.reqntid``), None without.
     parameters : tuple of tuple of int
         Offset and size in bytes of each parameter, in order.
     """
@@ -77,7 +78,7 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
     return Resources(
         registers,
         0 if shared is None else _static_shared_bytes(shared.size, target),
-        next((_product(value) for attribute, value in own if attribute == _MAX_THREADS), None),
+        next((_product(value) for attribute, value in own if attribute in (_MAX_THREADS, _REQUIRED_THREADS)), None),
         tuple(sorted(_parameter(value) for attribute, value in own if attribute == _KPARAM_INFO)),
     )
 

@@ -114,13 +114,9 @@ def _kind(operand: Any, by_value: bool) -> Any:
 
 def _derive(kernel: Kernel, args: tuple[Any, ...], signature: Any) -> Types:
     _require_count(kernel, args)
+    own = tuple(_type_of(arg, name) for arg, name in zip(args, kernel.parameters))
     declared = [_parsed(signature)] if signature is not None else list(kernel.signatures)
-    if declared:
-        found = _chosen(kernel, args, declared)
-    else:
-        found = tuple(_type_of(arg, name) for arg, name in zip(args, kernel.parameters))
-    parameter_layout(found, kernel.parameters)  # refuses declared types that cannot be passed
-    return found
+    return _chosen(kernel, args, own, declared) if declared else own
 
 
 def _require_count(kernel: Kernel, args: tuple[Any, ...]) -> None:
@@ -151,9 +147,8 @@ def _bad_signature(signature: Any, why: str) -> CompileError:
     return CompileError(why, field="signature", value=repr(signature), remedy="Write it like void(float32[:], int32).")
 
 
-def _chosen(kernel: Kernel, args: tuple[Any, ...], declared: list[Types]) -> Types:
+def _chosen(kernel: Kernel, args: tuple[Any, ...], found: Types, declared: list[Types]) -> Types:
     """The declared signature that fits exactly, else the first that fits, else an error about the nearest."""
-    found = tuple(_type_of(arg, name) for arg, name in zip(args, kernel.parameters))
     if found in declared:
         return found
     misfits = []
