@@ -66,7 +66,8 @@ class Graph(Definition):
         compile : bool
             Compile the kernels too, which finds what only a compiler can.
         """
-        return check(self, target=getattr(target, "limits", target), values=values, compile=compile)
+        limits: Any = getattr(target, "limits", target)  # a device says its own
+        return check(self, target=limits, values=values, compile=compile)
 
     def plan(self) -> Plan:
         """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`."""

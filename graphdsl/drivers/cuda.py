@@ -166,7 +166,7 @@ class CudaDevice:
         return kernel
 
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
-        found = []
+        found: list[tuple[int, int]] = []
         with self._current():
             while True:
                 result, offset, size = driver.cuKernelGetParamInfo(kernel, len(found))
@@ -357,7 +357,7 @@ def _limits(device: Device) -> Limits:
     )
     return Limits(
         device.name,
-        capability,  # type: ignore[arg-type]  # a named tuple of two
+        capability,
         max_block=(block_x, block_y, block_z),
         max_grid=(grid_x, grid_y, grid_z),
         parameter_bytes=LARGE_PARAMETER_BYTES if large else 4096,

@@ -66,13 +66,13 @@ _calls: dict[int, HostCall] = {}
 _counter = itertools.count(1)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _trampoline(token: int | None) -> None:
+def _run(token: int | None) -> None:
     call = _calls.get(token or 0)
     if call is not None:
         call.run()
 
 
+_trampoline = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_run)
 TRAMPOLINE_ADDRESS: int = ctypes.cast(_trampoline, ctypes.c_void_p).value or 0
 """Address of the C function that every host node calls."""
 

@@ -64,7 +64,7 @@ class Derived(Expr):
     key: tuple[Any, ...]
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.key == other.key  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -206,6 +206,7 @@ class Packing:
         start = -room.ctypes.data % 64
         self.arena = room[start : start + nbytes]
         self.address: int = self.arena.ctypes.data
+        self._bytes = memoryview(self.arena)
         self.sites: list[list[Site]] = [[] for _ in nodes]
         memo: dict[Expr, Any] = {}
         leaves: LeafCache = {}
@@ -224,7 +225,8 @@ class Packing:
         ``memo`` and ``leaves`` share work between nodes that are packed with the same values; operands must outlive
         them. Host nodes are packed by whoever holds their callbacks, see `write_host`.
         """
-        self.sites[index] = sites = []
+        sites: list[Site] = []
+        self.sites[index] = sites
         if isinstance(node, KernelNode):
             self._write_kernel(index, node, values, memo, sites)
             self._write_arguments(index, node, values, memo, sites, leaves)
@@ -249,7 +251,7 @@ class Packing:
 
     def write_host(self, index: int, token: int) -> None:
         """Pack a host node: the trampoline, and the token of the call."""
-        struct.pack_into("=QQ", self.arena, self.offsets[index], TRAMPOLINE_ADDRESS, token)
+        struct.pack_into("=QQ", self._bytes, self.offsets[index], TRAMPOLINE_ADDRESS, token)
 
     def _write_kernel(
         self, index: int, node: KernelNode, values: Mapping[str, Any], memo: dict[Expr, Any], sites: list[Site]
@@ -264,7 +266,7 @@ class Packing:
                 sites.append(Site(base + _GRID + 4 * i, _UINT32, extent, field))
                 dims[i] = evaluated(extent, _UINT32, node, field, values, memo)
         pointers = self._pointers[index]
-        _ROW.pack_into(self.arena, base, 0, *dims, self.address + pointers, 0, self._kernels[index], self.context)
+        _ROW.pack_into(self._bytes, base, 0, *dims, self.address + pointers, 0, self._kernels[index], self.context)
 
     def _write_arguments(
         self,
@@ -285,10 +287,10 @@ class Packing:
                 field = f"argument {node.kernel.parameters[leaf.argument]!r}"
                 sites.append(Site(start + leaf.offset, leaf.dtype, value, field))
                 leaves[i] = evaluated(value, leaf.dtype, node, field, values, memo)
-        layout.struct.pack_into(self.arena, start, *leaves)
+        layout.struct.pack_into(self._bytes, start, *leaves)
         address = self.address + start
         pointers = [address + leaf.offset for leaf in layout.leaves]
-        struct.pack_into(f"={len(pointers)}Q", self.arena, self._pointers[index], *pointers)
+        struct.pack_into(f"={len(pointers)}Q", self._bytes, self._pointers[index], *pointers)
 
     def _write_fields(
         self,

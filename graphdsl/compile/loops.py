@@ -41,7 +41,7 @@ _CODE_BITS = 32
 @njit("int32(uint64, uint64, uint64)", nogil=True, cache=True)
 def call_two(function: int, first: int, second: int) -> int:
     """``function(first, second)``; gives its result code."""
-    return _call(function, (first, second))  # type: ignore[no-any-return]
+    return _call(function, (first, second))
 
 
 @njit("int64(uint64[::1], uint8[::1], uint8[::1], uint64, uint64, uint64[::1], uint64[::1])", nogil=True, cache=True)
