@@ -206,7 +206,7 @@ class Packing:
         start = -room.ctypes.data % 64
         self.arena = room[start : start + nbytes]
         self.address: int = self.arena.ctypes.data
-        self._bytes = memoryview(self.arena)
+        self._bytes = self.arena.data
         self.sites: list[list[Site]] = [[] for _ in nodes]
         memo: dict[Expr, Any] = {}
         leaves: LeafCache = {}
