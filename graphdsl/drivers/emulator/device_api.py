@@ -1,0 +1,284 @@
+"""What ``numba.cuda`` means inside an emulated kernel.
+
+The base is the module that Numba's simulator puts in its place. Added or replaced here: indices and barriers, which
+the emulator's scheduler answers; shared and local memory, which is checked like arguments; warp functions, which the
+simulator lacks. This module must not know graphs or drivers.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numba.cuda import types
+from numba.cuda.simulator.kernelapi import FakeCUDAFp16, FakeCUDAModule
+
+from graphdsl.drivers.emulator.arrays import array_in, as_dtype
+from graphdsl.drivers.emulator.memory import Kind, fresh
+from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
+from graphdsl.drivers.emulator.scheduler import WARP, Place, Scheduler
+
+_INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+_ALL_LANES = 0xFFFF_FFFF
+_ONE = Place(1, 1, 1)
+
+
+class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
+    """Stands for ``numba.cuda`` in one kernel. One launch at a time uses it.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+        Runs the threads of the launch.
+    blockIdx : Place
+        Index of the block that runs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_ONE, _ONE, 0)
+        self._shared = _Shared()
+        self._local = _Local()
+        self._cg = _Cooperative(self)
+        self._fp16 = _Float16()
+
+    scheduler: Scheduler
+    blockIdx: Place = Place(0, 0, 0)
+
+    def begin_launch(self, grid: Place, block: Place, shared_bytes: int, scheduler: Scheduler) -> None:
+        """Take the shape of a launch."""
+        self.gridDim = grid
+        self.blockDim = block
+        self.scheduler = scheduler
+        self._shared.dynamic_bytes = shared_bytes
+
+    def begin_block(self, index: Place) -> None:
+        """Take the index of the next block, with shared memory of its own."""
+        self.blockIdx = index
+        self._shared.clear()
+
+    def replacement(self, value: Any) -> Any:
+        """What stands for an object that was imported from ``numba.cuda``; None if ``value`` is no such object."""
+        if value is cuda:
+            return self
+        name = _names().get(id(value))
+        if name in _INDICES:
+            return _Index(self, name)
+        if name == "laneid":
+            raise Problem(
+                "the emulator cannot follow `from numba.cuda import laneid`", NOT_SUPPORTED, "Write cuda.laneid."
+            )
+        return None if name is None else getattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(cuda, name, None)
+        if isinstance(found, types.Type):
+            return found
+        raise AttributeError(f"numba.cuda.{name} has no meaning in the emulator")
+
+    # Indices
+
+    @property
+    def threadIdx(self) -> Place:
+        return self.scheduler.current.index
+
+    @property
+    def laneid(self) -> int:
+        return self.scheduler.current.rank % WARP
+
+    # Barriers of the block
+
+    def syncthreads(self) -> None:
+        self.scheduler.meet("block")
+
+    def syncthreads_count(self, predicate: Any) -> int:
+        return sum(map(bool, self.scheduler.meet("block", predicate).values()))
+
+    def syncthreads_and(self, predicate: Any) -> int:
+        return int(all(self.scheduler.meet("block", predicate).values()))
+
+    def syncthreads_or(self, predicate: Any) -> int:
+        return int(any(self.scheduler.meet("block", predicate).values()))
+
+    # Warps
+
+    def _meet_warp(self, mask: Any, value: Any = None) -> dict[int, Any]:
+        """What the lanes of ``mask`` bring, by lane."""
+        mask = int(mask) & _ALL_LANES
+        first = self.scheduler.current.rank // WARP * WARP
+        members = [first + lane for lane in range(WARP) if mask >> lane & 1]
+        answer = self.scheduler.meet((first, mask), value, members)
+        return {rank - first: brought for rank, brought in answer.items()}
+
+    def syncwarp(self, mask: Any = _ALL_LANES) -> None:
+        self._meet_warp(mask)
+
+    def _shuffle(self, mask: Any, value: Any, lane: int) -> Any:
+        brought = self._meet_warp(mask, value)
+        if not 0 <= lane < WARP:
+            return value
+        if lane not in brought:
+            raise ValueError(f"a shuffle reads from lane {lane}, which takes no part in it: the result is undefined")
+        return brought[lane]
+
+    def shfl_sync(self, mask: Any, value: Any, src_lane: Any) -> Any:
+        return self._shuffle(mask, value, int(src_lane) % WARP)
+
+    def shfl_up_sync(self, mask: Any, value: Any, delta: Any) -> Any:
+        return self._shuffle(mask, value, self.laneid - int(delta))
+
+    def shfl_down_sync(self, mask: Any, value: Any, delta: Any) -> Any:
+        return self._shuffle(mask, value, self.laneid + int(delta))
+
+    def shfl_xor_sync(self, mask: Any, value: Any, lane_mask: Any) -> Any:
+        return self._shuffle(mask, value, self.laneid ^ int(lane_mask))
+
+    def all_sync(self, mask: Any, predicate: Any) -> bool:
+        return all(self._meet_warp(mask, predicate).values())
+
+    def any_sync(self, mask: Any, predicate: Any) -> bool:
+        return any(self._meet_warp(mask, predicate).values())
+
+    def eq_sync(self, mask: Any, predicate: Any) -> bool:
+        return len({bool(value) for value in self._meet_warp(mask, predicate).values()}) == 1
+
+    def ballot_sync(self, mask: Any, predicate: Any) -> int:
+        return _lane_mask(lane for lane, value in self._meet_warp(mask, predicate).items() if value)
+
+    def match_any_sync(self, mask: Any, value: Any) -> int:
+        return _lane_mask(lane for lane, other in self._meet_warp(mask, value).items() if other == value)
+
+    def match_all_sync(self, mask: Any, value: Any) -> tuple[int, bool]:
+        brought = self._meet_warp(mask, value)
+        same = all(other == value for other in brought.values())
+        return (_lane_mask(brought) if same else 0), same
+
+    def activemask(self) -> int:
+        first = self.scheduler.current.rank // WARP * WARP
+        return _lane_mask(lane for lane in range(WARP) if self.scheduler.is_running(first + lane))
+
+    def lanemask_lt(self) -> int:
+        return (1 << self.laneid) - 1
+
+    def nanosleep(self, ns: Any) -> None:
+        """Nothing: the emulator has no time."""
+
+    # Loads and stores with cache hints
+
+    def _load(self, array: Any, index: Any) -> Any:
+        return array[index]
+
+    def _store(self, array: Any, index: Any, value: Any) -> None:
+        array[index] = value
+
+    ldca = ldcg = ldcs = ldlu = ldcv = _load
+    stcg = stcs = stwb = stwt = _store
+
+    # Integer functions. An integer of fewer than 64 bits is read from memory as one of 64, so that its width has to be
+    # told from its value: 32 bits unless it needs more.
+
+    def popc(self, value: Any) -> int:
+        return f"{_bits(value)}".count("1")
+
+    def clz(self, value: Any) -> int:
+        bits = _bits(value)
+        return len(bits) - len(bits.lstrip("0"))
+
+    def ffs(self, value: Any) -> int:
+        return _bits(value)[::-1].find("1") + 1
+
+    def brev(self, value: Any) -> int:
+        return int(_bits(value)[::-1], 2)
+
+    def cbrt(self, value: Any) -> Any:
+        return np.cbrt(value)
+
+
+def _bits(value: Any) -> str:
+    number = int(value)
+    width = 32 if -(1 << 31) <= number < 1 << 32 else 64
+    return f"{number & (1 << width) - 1:0{width}b}"
+
+
+def _lane_mask(lanes: Any) -> int:
+    return sum(1 << lane for lane in lanes)
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    """Names, by identity, of the objects of ``numba.cuda`` that a `DeviceApi` has an answer for."""
+    answered = {*dir(DeviceApi), *vars(FakeCUDAModule(_ONE, _ONE, 0))}
+    return {id(value): name for name, value in vars(cuda).items() if name in answered}
+
+
+class _Index:
+    """An index imported by its own name, such as ``from numba.cuda import threadIdx``."""
+
+    def __init__(self, api: DeviceApi, name: str) -> None:
+        self._of = lambda: getattr(api, name)
+
+    x = property(lambda self: self._of().x)
+    y = property(lambda self: self._of().y)
+    z = property(lambda self: self._of().z)
+
+
+def _new_array(kind: Kind, shape: Any, dtype: Any) -> Any:
+    dtype = as_dtype(dtype)
+    shape = tuple(shape) if isinstance(shape, tuple) else (int(shape),)
+    region = fresh(kind, int(np.prod(shape)) * dtype.itemsize)
+    return array_in(region, f"{kind} array", dtype, shape)
+
+
+class _Shared:
+    """Shared memory: one array for each place in the code that asks for one, and the dynamic part for size 0."""
+
+    def __init__(self) -> None:
+        self.dynamic_bytes = 0
+        self.clear()
+
+    def clear(self) -> None:
+        self._arrays: dict[Any, Any] = {}
+        self._dynamic: Any = None
+
+    def array(self, shape: Any, dtype: Any, alignment: Any = None) -> Any:
+        if shape in (0, (0,)):
+            return self._dynamic_array(as_dtype(dtype))
+        caller = sys._getframe(1)
+        place = (caller.f_code, caller.f_lasti)
+        if place not in self._arrays:
+            self._arrays[place] = _new_array("shared", shape, dtype)
+        return self._arrays[place]
+
+    def _dynamic_array(self, dtype: np.dtype[Any]) -> Any:
+        if self._dynamic is None:
+            self._dynamic = fresh("shared", self.dynamic_bytes)
+        return array_in(self._dynamic, "dynamic shared array", dtype, (self.dynamic_bytes // dtype.itemsize,))
+
+
+class _Local:
+    """Local memory: a new array for each thread that asks for one."""
+
+    def array(self, shape: Any, dtype: Any, alignment: Any = None) -> Any:
+        return _new_array("local", shape, dtype)
+
+
+class _Cooperative:
+    """Cooperative groups."""
+
+    def __init__(self, api: DeviceApi) -> None:
+        self._api = api
+
+    def this_grid(self) -> _Cooperative:
+        return self
+
+    def sync(self) -> None:
+        if tuple(self._api.gridDim) != (1, 1, 1):
+            raise RuntimeError("the blocks of a grid can only wait for each other in a cooperative launch")
+        self._api.syncthreads()
+
+
+class _Float16(FakeCUDAFp16):  # type: ignore[misc]  # Numba has no types
+    def hfloor(self, x: Any) -> Any:
+        return np.floor(x, dtype=np.float16)  # the simulator rounds up

@@ -1,0 +1,515 @@
+"""The emulated device: every driver function of the seam, with the driver's rules and codes, on a machine with no GPU.
+
+Handles are numbers that are never used twice. A launch runs its nodes at once, in the calling thread. What goes wrong
+in a node ends the launch, is kept, and is raised by the next call that would wait for it or follows it: a synchronise,
+a copy to or from the host, an upload or a launch. Then the emulator can be used again; on a GPU the context would be
+lost. One lock guards everything: a host node must not wait for another thread that calls the emulator.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.interop import host_view
+from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
+from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.emulator import nodes
+from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
+from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
+from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
+from graphdsl.drivers.emulator.problems import (
+    ILLEGAL_ADDRESS,
+    INVALID_HANDLE,
+    NO_BINARY_FOR_GPU,
+    NOT_FOUND,
+    NOT_PERMITTED,
+    AccessError,
+    Problem,
+    StructureProblem,
+)
+from graphdsl.errors import DeclarationError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_handles = itertools.count(0xE000_0000, 0x10)
+_DLPACK_CPU = 1
+_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_HISTORY = 1000
+
+
+def _driver_call(call: str) -> Callable[[Callable[Concatenate[Emulator, P], R]], Callable[Concatenate[Emulator, P], R]]:
+    """Make a method the driver function ``call``: guarded, recorded, and raising the driver's errors."""
+
+    def decorate(method: Callable[Concatenate[Emulator, P], R]) -> Callable[Concatenate[Emulator, P], R]:
+        @functools.wraps(method)
+        def called(self: Emulator, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self._during(call):
+                return method(self, *args, **kwargs)
+
+        return called
+
+    return decorate
+
+
+class Emulator:
+    """One emulated device; see `graphdsl.drivers.base.Driver` for the driver functions.
+
+    Parameters
+    ----------
+    order : "declared", "random" or "reverse"
+        In which topological order a launch runs its nodes: ties by insertion, drawn anew for each launch, or ties by
+        reverse insertion. A result that depends on it needs an edge.
+    seed : int, optional
+        Of the random order; by default another each time.
+    target : str, tuple of int, or Limits
+        Compute capability of the device, such as ``"sm_90"``.
+    memory_bytes : int
+        Device memory. Each byte in use takes two of this machine's.
+
+    Attributes
+    ----------
+    name, emulated, limits, context
+        As `Driver` has them.
+    history : collections.deque of str
+        Names of the driver functions that were called, the last 1,000 of them.
+
+    Raises
+    ------
+    DeclarationError
+        If ``order`` or ``target`` is not known.
+
+    Examples
+    --------
+    >>> emulator = Emulator(order="random", seed=1)
+    >>> address = emulator.mem_alloc(1024)
+    >>> emulator.live["allocations"]
+    1
+    >>> emulator.mem_free(address)
+    """
+
+    emulated = True
+
+    def __init__(
+        self,
+        order: Order = "declared",
+        seed: int | None = None,
+        target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY,
+        memory_bytes: int = 8 * 2**30,
+    ) -> None:
+        if order not in ("declared", "random", "reverse"):
+            raise DeclarationError(
+                "the order of execution is declared, random or reverse",
+                field="order",
+                value=repr(order),
+                remedy='Pass order="declared".',
+            )
+        limits = limits_of(target)
+        self.name = f"emulator ({limits.name})"
+        self.limits = replace(limits, name=self.name)
+        self.context: Handle = next(_handles)
+        self.order = order
+        self.history: deque[str] = deque(maxlen=_HISTORY)
+        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {})
+        self._rng = random.Random(seed)
+        self._lock = threading.RLock()
+        self._libraries: dict[Handle, Handle] = {}  # kernel of each
+        self._streams: set[Handle] = set()
+        self._events: set[Handle] = set()
+        self._graphs: dict[Handle, Graph] = {}
+        self._execs: dict[Handle, Exec] = {}
+        self._fault: Problem | None = None
+        self._planned: dict[str, list[tuple[int, int]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, order={self.order!r}>"
+
+    # For tests
+
+    @property
+    def live(self) -> dict[str, int]:
+        """How many of each kind of resource have not been given back."""
+        space = self._machine.space
+        with self._lock:
+            return {
+                "allocations": len(space.live("device")),
+                "pinned": len(space.live("pinned")),
+                "libraries": len(self._libraries),
+                "streams": len(self._streams),
+                "events": len(self._events),
+                "graphs": len(self._graphs),
+                "execs": len(self._execs),
+            }
+
+    @property
+    def allocations(self) -> list[tuple[Address, int]]:
+        """Address and size of each allocation of device memory that has not been freed."""
+        with self._lock:
+            return [(region.base, region.nbytes) for region in self._machine.space.live("device")]
+
+    def fail_next(self, call: str, code: int, after: int = 0) -> None:
+        """Make a coming call of a driver function fail before it does anything.
+
+        Parameters
+        ----------
+        call : str
+            The driver's name of it, such as ``"cuGraphExecKernelNodeSetParams"``.
+        code : int
+            The result code.
+        after : int
+            How many calls of it go well before.
+        """
+        with self._lock:
+            self._planned.setdefault(call, []).append((after, code))
+
+    # Around every call
+
+    @contextmanager
+    def _during(self, call: str) -> Iterator[None]:
+        if nodes.in_host_function():
+            raise Problem(
+                "a host node may make no driver calls",
+                NOT_PERMITTED,
+                "Make the call in another node or after the launch.",
+            ).error(call)
+        with self._lock:
+            self.history.append(call)
+            try:
+                self._fail_as_planned(call)
+                yield
+            except Problem as problem:
+                raise problem.error(call) from problem.__cause__
+
+    def _fail_as_planned(self, call: str) -> None:
+        planned = self._planned.pop(call, [])
+        later = [(after - 1, code) for after, code in planned if after]
+        if later:
+            self._planned[call] = later
+        for after, code in planned:
+            if not after:
+                raise Problem("fail_next asked for this", code)
+
+    def _report_fault(self) -> None:
+        """Raise what went wrong in a node since the last report."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+
+    # Kernels
+
+    @_driver_call("cuLibraryLoadData")
+    def library_load_data(self, image: KernelImage) -> Handle:
+        major, minor = self.limits.compute_capability
+        if image.target[0] != major or image.target[1] > minor:
+            wanted, given = (f"sm_{a}{b}" for a, b in (self.limits.compute_capability, image.target))
+            raise Problem(
+                f"kernel {image.name!r} is compiled for {given}, and the device is {wanted}", NO_BINARY_FOR_GPU
+            )
+        kernel = LoadedKernel(image, max(self.limits.shared_bytes - image.shared_bytes, 0))
+        library, handle = next(_handles), next(_handles)
+        self._libraries[library] = handle
+        self._machine.kernels[handle] = kernel
+        return library
+
+    @_driver_call("cuLibraryGetKernel")
+    def library_get_kernel(self, library: Handle, name: str) -> Handle:
+        handle = _known(self._libraries, library, "library")
+        if name != self._machine.kernels[handle].image.entry:
+            raise Problem(f"the library has no kernel {name!r}", NOT_FOUND)
+        return handle
+
+    @_driver_call("cuKernelGetParamInfo")
+    def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
+        layout = _known(self._machine.kernels, kernel, "kernel").image.layout
+        return tuple((leaf.offset, leaf.dtype.itemsize) for leaf in layout.leaves)
+
+    @_driver_call("cuKernelSetAttribute")
+    def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
+        found = _known(self._machine.kernels, kernel, "kernel")
+        most = self.limits.shared_optin_bytes - found.image.shared_bytes
+        if not 0 <= nbytes <= most:
+            raise Problem(f"{nbytes} bytes of dynamic shared memory, and {found.image.name!r} can have 0 to {most}")
+        found.max_shared_bytes = nbytes
+
+    @_driver_call("cuLibraryUnload")
+    def library_unload(self, library: Handle) -> None:
+        handle = _known(self._libraries, library, "library")
+        del self._libraries[library]
+        self._machine.kernels.pop(handle).loaded = False
+
+    # Memory
+
+    @_driver_call("cuMemAlloc")
+    def mem_alloc(self, nbytes: int) -> Address:
+        return self._machine.space.allocate(nbytes).base
+
+    @_driver_call("cuMemFree")
+    def mem_free(self, address: Address) -> None:
+        if address:
+            self._machine.space.release(address, "device")
+
+    @_driver_call("cuMemHostAlloc")
+    def mem_host_alloc(self, nbytes: int) -> Bytes:
+        return self._machine.space.allocate_pinned(nbytes)
+
+    @_driver_call("cuMemFreeHost")
+    def mem_free_host(self, array: np.ndarray[Any, Any]) -> None:
+        if array.size:
+            self._machine.space.release(array.ctypes.data, "pinned")
+
+    @_driver_call("cuMemcpyHtoDAsync")
+    def memcpy_htod(self, destination: Address, source: np.ndarray[Any, Any], stream: Handle) -> None:
+        self._report_fault()
+        self._check_stream(stream)
+        if source.size:
+            self._on_device(destination)
+            self._machine.space.writing(destination, source.nbytes)[:] = _bytes(source)
+
+    @_driver_call("cuMemcpyDtoHAsync")
+    def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
+        self._report_fault()
+        self._check_stream(stream)
+        if destination.size:
+            self._on_device(source)
+            _bytes(destination)[:] = self._machine.space.reading(source, destination.nbytes)
+
+    def _on_device(self, address: Address) -> None:
+        if self._machine.space.is_pageable(address):
+            raise Problem(f"{address:#x} is ordinary host memory, not memory of the device")
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        return _DLPACK_CPU, 0
+
+    @_driver_call("cuMemGetAddressRange")
+    def dlpack_export(
+        self,
+        address: Address,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        owner: Any,
+    ) -> np.ndarray[Any, Any]:
+        """The emulated memory as an array of the host. What is written through it is not seen: it counts as written."""
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
+        data = self._machine.space.writing(address, nbytes)
+        return host_view(data.ctypes.data, shape, strides, dtype, owner)
+
+    # Streams and events
+
+    @_driver_call("cuStreamCreate")
+    def stream_create(self) -> Handle:
+        return _added(self._streams)
+
+    @_driver_call("cuStreamSynchronize")
+    def stream_synchronize(self, stream: Handle) -> None:
+        self._check_stream(stream)
+        self._report_fault()
+
+    @_driver_call("cuStreamDestroy")
+    def stream_destroy(self, stream: Handle) -> None:
+        _discard(self._streams, stream, "stream")
+
+    @_driver_call("cuEventCreate")
+    def event_create(self) -> Handle:
+        return _added(self._events)
+
+    @_driver_call("cuEventRecord")
+    def event_record(self, event: Handle, stream: Handle) -> None:
+        self._check_event(event)
+        self._check_stream(stream)
+
+    @_driver_call("cuEventQuery")
+    def event_query(self, event: Handle) -> bool:
+        self._check_event(event)
+        self._report_fault()
+        return True
+
+    @_driver_call("cuEventSynchronize")
+    def event_synchronize(self, event: Handle) -> None:
+        self._check_event(event)
+        self._report_fault()
+
+    @_driver_call("cuEventDestroy")
+    def event_destroy(self, event: Handle) -> None:
+        _discard(self._events, event, "event")
+
+    def _check_stream(self, stream: Handle) -> None:
+        if stream not in _DEFAULT_STREAMS and stream not in self._streams:
+            raise Problem(f"{stream:#x} is no stream of this device", INVALID_HANDLE)
+
+    def _check_event(self, event: Handle) -> None:
+        if event not in self._events:
+            raise Problem(f"{event:#x} is no event of this device", INVALID_HANDLE)
+
+    # Building graphs
+
+    @_driver_call("cuGraphCreate")
+    def graph_create(self) -> Handle:
+        handle = next(_handles)
+        self._graphs[handle] = Graph()
+        return handle
+
+    @_driver_call("cuGraphAddKernelNode")
+    def graph_add_kernel_node(self, graph: Handle, params: Address) -> Handle:
+        return self._add_node(graph, nodes.KERNEL, params)
+
+    @_driver_call("cuGraphAddMemcpyNode")
+    def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
+        return self._add_node(graph, nodes.MEMCPY, params)
+
+    @_driver_call("cuGraphAddMemsetNode")
+    def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
+        return self._add_node(graph, nodes.MEMSET, params)
+
+    @_driver_call("cuGraphAddHostNode")
+    def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
+        return self._add_node(graph, nodes.HOST, params)
+
+    @_driver_call("cuGraphAddEmptyNode")
+    def graph_add_empty_node(self, graph: Handle) -> Handle:
+        return self._add_node(graph, nodes.EMPTY, 0)
+
+    def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
+        found = _known(self._graphs, graph, "graph")
+        node = Node(next(_handles), kind, kind.read(self._machine, params))
+        found.add(node)
+        return node.handle
+
+    @_driver_call("cuGraphAddDependencies")
+    def graph_add_dependencies(
+        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+    ) -> None:
+        """Add edges; like the driver, keeps those before one that it refuses."""
+        found = _known(self._graphs, graph, "graph")
+        if len(sources) != len(targets):
+            raise Problem(f"{len(sources)} sources and {len(targets)} targets; edges need as many of both")
+        for source, target in zip(sources.tolist(), targets.tolist()):
+            found.connect(source, target)
+
+    @_driver_call("cuGraphDestroy")
+    def graph_destroy(self, graph: Handle) -> None:
+        _known(self._graphs, graph, "graph").alive = False
+        del self._graphs[graph]
+
+    # Running graphs
+
+    @_driver_call("cuGraphInstantiateWithParams")
+    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+        found = _known(self._graphs, graph, "graph")
+        blamed = node_in_cycle(found)
+        if blamed is not None:
+            raise StructureProblem(f"Node {blamed:#x} is on a cycle", node_handle=blamed)
+        handle = next(_handles)
+        self._execs[handle] = Exec(found, self.order, self._rng)
+        return handle
+
+    @_driver_call("cuGraphUpload")
+    def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
+        self._report_fault()
+        _known(self._execs, graph_exec, "exec")
+        self._check_stream(stream)
+
+    @_driver_call("cuGraphLaunch")
+    def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
+        self._report_fault()
+        found = _known(self._execs, graph_exec, "exec")
+        self._check_stream(stream)
+        for node in found.in_order():
+            if node.enabled:
+                try:
+                    node.kind.run(self._machine, node.params)
+                except Problem as problem:
+                    self._keep(problem, node)
+                    return
+
+    def _keep(self, problem: Problem, node: Node) -> None:
+        """Keep what went wrong in a node for the next call that waits."""
+        if isinstance(problem, AccessError):
+            problem.code = ILLEGAL_ADDRESS
+        problem.details["node_handle"] = node.handle
+        self._fault = problem
+
+    @_driver_call("cuGraphExecDestroy")
+    def graph_exec_destroy(self, graph_exec: Handle) -> None:
+        _known(self._execs, graph_exec, "exec")
+        del self._execs[graph_exec]
+
+    # Updating execs
+
+    @_driver_call("cuGraphExecKernelNodeSetParams")
+    def graph_exec_kernel_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        self._set_params(graph_exec, node, nodes.KERNEL, params)
+
+    @_driver_call("cuGraphExecMemcpyNodeSetParams")
+    def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        self._set_params(graph_exec, node, nodes.MEMCPY, params)
+
+    @_driver_call("cuGraphExecMemsetNodeSetParams")
+    def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        self._set_params(graph_exec, node, nodes.MEMSET, params)
+
+    @_driver_call("cuGraphExecHostNodeSetParams")
+    def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        self._set_params(graph_exec, node, nodes.HOST, params)
+
+    def _set_params(self, graph_exec: Handle, node: Handle, kind: NodeKind, params: Address) -> None:
+        found = _known(self._execs, graph_exec, "exec").node(node)
+        if found.kind is not kind:
+            raise Problem(f"node {node:#x} is a {found.kind.name} node, not a {kind.name} node")
+        new = kind.read(self._machine, params)
+        kind.accept(found.params, new)
+        found.params = new
+
+    @_driver_call("cuGraphNodeSetEnabled")
+    def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
+        found = _known(self._execs, graph_exec, "exec").node(node)
+        if not found.kind.can_disable:
+            raise Problem(
+                f"node {node:#x} is of kind {found.kind.name}; only kernel, memcpy and memset nodes can be disabled"
+            )
+        found.enabled = bool(enabled)
+
+
+T = TypeVar("T")
+
+
+def _known(table: dict[Handle, T], handle: Handle, what: str) -> T:
+    """What a handle stands for."""
+    if handle not in table:
+        raise Problem(f"{int(handle):#x} is no {what} of this device, or it was destroyed before")
+    return table[handle]
+
+
+def _added(table: set[Handle]) -> Handle:
+    handle = next(_handles)
+    table.add(handle)
+    return handle
+
+
+def _discard(table: set[Handle], handle: Handle, what: str) -> None:
+    if handle not in table:
+        raise Problem(f"{int(handle):#x} is no {what} of this device, or it was destroyed before", INVALID_HANDLE)
+    table.remove(handle)
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> Bytes:
+    """The memory of a host array."""
+    if not array.flags.c_contiguous:
+        raise Problem(
+            "the host array of a copy must be C contiguous", remedy="Copy it with numpy.ascontiguousarray first."
+        )
+    return array.reshape(-1).view(np.uint8)

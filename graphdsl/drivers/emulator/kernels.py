@@ -1,0 +1,123 @@
+"""Runs a kernel on the emulator from its packed parameter bytes, as a GPU would.
+
+The bytes are decoded by the kernel's own parameter layout, so that a mistake in packing shows. Threads run one after
+the other (`scheduler`); blocks too, x first. This module must not know graphs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numba.cuda import types
+
+from graphdsl.compile.image import ArrayValue, KernelImage
+from graphdsl.compile.signature import unpack
+from graphdsl.drivers.emulator.arrays import array_at, as_dtype, widen
+from graphdsl.drivers.emulator.device_api import DeviceApi
+from graphdsl.drivers.emulator.memory import AddressSpace
+from graphdsl.drivers.emulator.problems import ILLEGAL_ADDRESS, LAUNCH_FAILED, AccessError, Problem
+from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
+from graphdsl.drivers.emulator.translate import Translator
+from graphdsl.errors import CompileError
+
+
+class EmulatedKernel:
+    """A kernel that can run.
+
+    Parameters
+    ----------
+    image : KernelImage
+        What was compiled; its Python function is what runs.
+    """
+
+    def __init__(self, image: KernelImage) -> None:
+        self.image = image
+        self._api = DeviceApi()
+        self._function = Translator(self._api).function(image.function)
+
+    def run(self, space: AddressSpace, grid: Place, block: Place, shared_bytes: int, parameters: bytes) -> None:
+        """Run all threads of a launch.
+
+        Parameters
+        ----------
+        space : AddressSpace
+            Memory that addresses among the parameters lead to.
+        grid, block : Place
+            Shape of the launch.
+        shared_bytes : int
+            Dynamic shared memory of a block.
+        parameters : bytes
+            Packed parameters.
+
+        Raises
+        ------
+        AccessError
+            If a thread touches memory that it may not.
+        Problem
+            If a thread fails otherwise; the exception is the cause.
+        """
+        arguments = self._arguments(space, parameters)
+        scheduler = Scheduler(functools.partial(self._function, *arguments), block)
+        self._api.begin_launch(grid, block, shared_bytes, scheduler)
+        try:
+            with np.errstate(all="ignore"):
+                for z, y, x in itertools.product(range(grid.z), range(grid.y), range(grid.x)):
+                    index = Place(x, y, z)
+                    self._api.begin_block(index)
+                    scheduler.run(index)
+        except ThreadError as problem:
+            raise self._explained(problem) from problem.__cause__
+        finally:
+            scheduler.close()
+
+    def _arguments(self, space: AddressSpace, parameters: bytes) -> list[Any]:
+        layout = self.image.layout
+        try:
+            values = unpack(layout, parameters)
+        except CompileError as cause:
+            raise Problem(f"the parameters of kernel {self.image.name!r}: {cause}", LAUNCH_FAILED) from cause
+        return [_argument(space, *given) for given in zip(values, layout.types, layout.names)]
+
+    def _explained(self, problem: ThreadError) -> Problem:
+        """What a thread ran into, with the place in the kernel's source."""
+        cause = problem.__cause__
+        assert cause is not None
+        details: dict[str, Any] = {"thread": problem.thread, "block": problem.block}
+        where = f"{problem} of kernel {self.image.name!r}"
+        source = _source(cause.__traceback__)
+        if source is not None:
+            details["source"] = source
+            where += f", {source[0]}:{source[1]}"
+        if isinstance(cause, AccessError):
+            return AccessError(text=f"{cause.text}; {where}", code=ILLEGAL_ADDRESS, **(cause.details | details))
+        return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, **details)
+
+
+def _argument(space: AddressSpace, value: Any, numba_type: Any, name: str) -> Any:
+    """An argument as the kernel sees it."""
+    if isinstance(value, ArrayValue):
+        element_type = numba_type.dtype if isinstance(numba_type, types.Array) else numba_type
+        return array_at(space, value.address, value.shape, value.strides, as_dtype(element_type), name)
+    if isinstance(value, tuple):
+        items = [_argument(space, item, numba_type.types[i], f"{name}[{i}]") for i, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return widen(value)
+
+
+_MACHINERY = __name__.rpartition(".")[0]
+
+
+def _source(traceback: TracebackType | None) -> tuple[str, int] | None:
+    """File and line of the innermost call that is not the emulator's own."""
+    found = None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith((_MACHINERY, "numba.")):
+            found = (frame.f_code.co_filename, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found

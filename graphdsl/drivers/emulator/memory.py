@@ -1,0 +1,249 @@
+"""The emulator's address space: device memory of its own, and the pinned host memory that it gave out.
+
+Device addresses are numbers in a range that no process uses, so nothing outside the emulator can follow them. They are
+256-byte aligned, at least 256 bytes apart, and never used twice while the process lives, so that an access beyond an
+allocation or after its release is always found. Every byte of device memory remembers whether it was written. Fresh
+memory, device or pinned, is full of ``0xCD``. Pinned memory lies at its real address; the host writes it unseen, so
+all of it counts as written. This module must not know nodes or kernels.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import threading
+from typing import Any, Literal
+
+import numpy as np
+
+from graphdsl.declare.interop import host_bytes
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUT_OF_MEMORY, OUTSIDE, RELEASED, AccessError, Problem
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Kind = Literal["device", "pinned", "shared", "local", "constant"]
+
+POISON = 0xCD
+"""What fresh memory holds."""
+
+_ALIGNMENT = 256
+# Beyond what x86-64 gives to user programs; on arm64 between where programs and where their mappings lie.
+_DEVICE_RANGE = range(0xD000_0000_0000, 0xF000_0000_0000)
+
+_next_address = _DEVICE_RANGE.start
+_next_address_lock = threading.Lock()
+
+
+def _reserve(nbytes: int) -> int:
+    """An address with room for ``nbytes`` and a gap behind it, given to nobody else in this process."""
+    global _next_address
+    with _next_address_lock:
+        address = _next_address
+        _next_address += -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
+    if _next_address > _DEVICE_RANGE.stop:
+        raise Problem("the emulator has used up its addresses", OUT_OF_MEMORY, "Start a new process.")
+    return address
+
+
+class Region:
+    """Consecutive bytes of memory.
+
+    Attributes
+    ----------
+    kind : str
+        ``"device"`` or ``"pinned"``; in kernels ``"shared"``, ``"local"`` and ``"constant"``, which have no address.
+    base : int
+        Address of the first byte.
+    nbytes : int
+        Size.
+    data : numpy.ndarray of uint8
+        The contents; empty once released.
+    unwritten : numpy.ndarray of uint8, or None
+        1 for each byte never written, 0 for the others; None if all are written.
+    alive : bool
+        False once released.
+    """
+
+    __slots__ = ("alive", "base", "data", "kind", "nbytes", "unwritten")
+
+    def __init__(self, kind: Kind, base: int, data: Bytes, *, written: bool) -> None:
+        self.kind = kind
+        self.base = base
+        self.nbytes = data.size
+        self.data = data
+        self.unwritten: Bytes | None = None if written else np.ones(data.size, np.uint8)
+        self.alive = True
+
+    def settle(self) -> None:
+        """Drop the record of unwritten bytes if none is left."""
+        if self.unwritten is not None and not self.unwritten.any():
+            self.unwritten = None
+
+    def release(self) -> None:
+        """Give the contents back; what remains tells later accesses what was here."""
+        self.alive = False
+        self.data = self.data[:0].copy()
+        self.unwritten = None
+
+    def __str__(self) -> str:
+        return f"the {self.nbytes} bytes of {self.kind} memory at {self.base:#x}"
+
+
+def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
+    """Memory that nobody has written."""
+    return Region(kind, base, np.full(nbytes, POISON, np.uint8), written=False)
+
+
+class AddressSpace:
+    """The memory of one emulated device.
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes of device memory.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._used = 0
+        self._bases: list[int] = []
+        self._regions: list[Region] = []
+        # The pages of released pinned memory go back to the system, but its addresses stay taken: were they used
+        # again, a dangling address could not be told from a good one.
+        self._mappings: dict[int, mmap.mmap] = {}
+
+    def live(self, kind: Kind) -> list[Region]:
+        """Allocations of a kind that have not been released, by address."""
+        return [region for region in self._regions if region.alive and region.kind == kind]
+
+    def allocate(self, nbytes: int) -> Region:
+        """Allocate device memory.
+
+        Raises
+        ------
+        Problem
+            If ``nbytes`` is not positive, or more than is left.
+        """
+        if nbytes < 1:
+            raise Problem(f"an allocation of {nbytes} bytes; at least 1 is needed")
+        if self._used + nbytes > self.capacity:
+            raise Problem(
+                f"{nbytes} bytes asked for, and {self._used} of the {self.capacity} bytes of the device are in use",
+                OUT_OF_MEMORY,
+                "Release memory, or give the emulator more with memory_bytes=.",
+            )
+        try:
+            region = fresh("device", nbytes, _reserve(nbytes))
+        except MemoryError as cause:
+            raise Problem(f"this machine has no {nbytes} bytes to emulate device memory with", OUT_OF_MEMORY) from cause
+        self._used += nbytes
+        return self._add(region)
+
+    def allocate_pinned(self, nbytes: int) -> Bytes:
+        """Allocate page-aligned host memory; no bytes need no memory."""
+        if nbytes < 0:
+            raise Problem(f"an allocation of {nbytes} bytes; the size cannot be negative")
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        try:
+            mapping = mmap.mmap(-1, nbytes, **_PRIVATE)
+        except (OSError, OverflowError, ValueError) as cause:
+            raise Problem(f"this machine has no {nbytes} bytes of host memory", OUT_OF_MEMORY) from cause
+        data = np.frombuffer(mapping, np.uint8)
+        data[:] = POISON
+        region = self._add(Region("pinned", data.ctypes.data, data, written=True))
+        self._mappings[region.base] = mapping
+        return data
+
+    def _add(self, region: Region) -> Region:
+        place = bisect.bisect(self._bases, region.base)
+        self._bases.insert(place, region.base)
+        self._regions.insert(place, region)
+        return region
+
+    def release(self, address: int, kind: Kind) -> None:
+        """Release the allocation that begins at ``address``."""
+        region = self.find(address)
+        if region is None or region.base != address or region.kind != kind:
+            raise Problem(f"no allocation of {kind} memory begins at {address:#x}{_nearest(self._before(address))}")
+        if not region.alive:
+            raise Problem(f"{region} were released before")
+        region.release()
+        if kind == "pinned":
+            _return_pages(self._mappings[address])
+        else:
+            self._used -= region.nbytes
+
+    def _before(self, address: int) -> Region | None:
+        """The last allocation, released ones too, that begins at or before an address."""
+        place = bisect.bisect(self._bases, address)
+        return self._regions[place - 1] if place else None
+
+    def find(self, address: int) -> Region | None:
+        """The allocation, released ones too, that an address lies in; None for ordinary host memory."""
+        region = self._before(address)
+        return region if region is not None and address < region.base + region.nbytes else None
+
+    def is_pageable(self, address: int) -> bool:
+        """True for an address that is neither device memory nor pinned memory."""
+        return self.find(address) is None and address not in _DEVICE_RANGE
+
+    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
+        """The allocation that holds ``nbytes`` at an address, and the offset in it.
+
+        Raises
+        ------
+        AccessError
+            If no live allocation holds all of them.
+        """
+        region = self.find(address)
+        if region is None:
+            nearest = self._before(address)
+            raise _access_error(OUTSIDE, f"{nbytes} bytes at {address:#x}{_nearest(nearest)}", address, nbytes, nearest)
+        if not region.alive:
+            raise _access_error(RELEASED, f"{nbytes} bytes at {address:#x} in {region}", address, nbytes, region)
+        offset = address - region.base
+        if offset + nbytes > region.nbytes:
+            text = f"{nbytes} bytes at offset {offset} of {region}"
+            raise _access_error(OUTSIDE, text, address, nbytes, region)
+        return region, offset
+
+    def reading(self, address: int, nbytes: int) -> Bytes:
+        """The bytes at an address, to read; ordinary host memory is taken as it is."""
+        if self.is_pageable(address):
+            return host_bytes(address, nbytes)
+        region, offset = self.locate(address, nbytes)
+        if region.unwritten is not None and region.unwritten[offset : offset + nbytes].any():
+            first = offset + int(region.unwritten[offset : offset + nbytes].argmax())
+            text = f"byte {first} of {region}, in a read of {nbytes} bytes from offset {offset}"
+            raise _access_error(NEVER_WRITTEN, text, region.base + first, nbytes, region)
+        return region.data[offset : offset + nbytes]
+
+    def writing(self, address: int, nbytes: int) -> Bytes:
+        """The bytes at an address, to write all of them."""
+        if self.is_pageable(address):
+            return host_bytes(address, nbytes)
+        region, offset = self.locate(address, nbytes)
+        if region.unwritten is not None:
+            region.unwritten[offset : offset + nbytes] = 0
+        return region.data[offset : offset + nbytes]
+
+
+_PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+
+def _return_pages(mapping: mmap.mmap) -> None:
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _nearest(region: Region | None) -> str:
+    if region is None:
+        return ""
+    return f"; the nearest allocation before it is {region}{'' if region.alive else ', released'}"
+
+
+def _access_error(kind: str, text: str, address: int, nbytes: int, region: Region | None) -> AccessError:
+    details: dict[str, Any] = {"address": address, "nbytes": nbytes}
+    if region is not None:
+        details |= {"allocation": (region.base, region.nbytes), "offset": address - region.base}
+    return AccessError(kind, text, **details)

@@ -1,0 +1,321 @@
+"""The node kinds that the emulator knows: for each, how the driver reads it, what it refuses, and what it does.
+
+A node kind is a row of functions in this module. The rules are those of `CUDA_KERNEL_NODE_PARAMS_v2` and its siblings
+in cuda.h 13, with the result codes that driver 580 gave on an H200. This module must not know edges or execs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdsl.compile.image import KernelImage
+from graphdsl.declare.limits import Limits
+from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.emulator.kernels import EmulatedKernel
+from graphdsl.drivers.emulator.memory import AddressSpace
+from graphdsl.drivers.emulator.problems import INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.emulator.scheduler import Place
+from graphdsl.drivers.structs import (
+    HOST_NODE,
+    KERNEL_NODE,
+    MEMCPY_NODE,
+    MEMORY_TYPE_DEVICE,
+    MEMORY_TYPE_HOST,
+    MEMSET_NODE,
+)
+
+
+class LoadedKernel:
+    """A kernel of a loaded library.
+
+    Attributes
+    ----------
+    image : KernelImage
+        What was loaded.
+    emulated : EmulatedKernel
+        What runs.
+    max_shared_bytes : int
+        Dynamic shared memory that a launch may ask for.
+    loaded : bool
+        False once the library is unloaded.
+    """
+
+    def __init__(self, image: KernelImage, max_shared_bytes: int) -> None:
+        self.image = image
+        self.emulated = EmulatedKernel(image)
+        self.max_shared_bytes = max_shared_bytes
+        self.loaded = True
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What nodes refer to.
+
+    Attributes
+    ----------
+    space : AddressSpace
+        Memory.
+    limits : Limits
+        What the device can do.
+    context : int
+        Handle of its context.
+    kernels : dict
+        Kernels by handle.
+    """
+
+    space: AddressSpace
+    limits: Limits
+    context: Handle
+    kernels: dict[Handle, LoadedKernel]
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """A kind of node.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    read : callable
+        Takes the machine and the address of a struct; gives a copy of all it says, or raises `Problem`.
+    run : callable
+        Takes the machine and that copy.
+    accept : callable
+        Takes the copies before and after an update of an exec; raises `Problem` if it may not become so.
+    can_disable : bool
+        True if an exec can skip it.
+    """
+
+    name: str
+    read: Callable[[Machine, Address], Any]
+    run: Callable[[Machine, Any], None]
+    accept: Callable[[Any, Any], None] = lambda old, new: None
+    can_disable: bool = False
+
+
+def _struct(address: Address, dtype: np.dtype[Any]) -> np.void:
+    if not address:
+        raise Problem("the address of the node's parameters is NULL")
+    return np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0]  # type: ignore[no-any-return]
+
+
+# Kernel
+
+
+@dataclass(frozen=True)
+class _Launch:
+    kernel: LoadedKernel
+    grid: Place
+    block: Place
+    shared_bytes: int
+    parameters: bytes
+
+
+def _read_kernel(machine: Machine, address: Address) -> _Launch:
+    fields = _struct(address, KERNEL_NODE)
+    handle = int(fields["func"] or fields["kern"])
+    if not handle:
+        raise Problem("the node names no kernel", INVALID_HANDLE)
+    kernel = machine.kernels.get(handle)
+    if kernel is None or not kernel.loaded:
+        raise Problem(f"{handle:#x} is no kernel of a loaded library")
+    if int(fields["ctx"]) not in (0, machine.context):
+        raise Problem(f"{int(fields['ctx']):#x} is not the context of this device", INVALID_CONTEXT)
+    grid, block = Place(*fields["grid"].tolist()), Place(*fields["block"].tolist())
+    _check_shape(kernel.image, grid, block, machine.limits)
+    shared_bytes = int(fields["shared_bytes"])
+    if shared_bytes > kernel.max_shared_bytes:
+        raise Problem(
+            f"{shared_bytes} bytes of dynamic shared memory; {kernel.image.name!r} may have {kernel.max_shared_bytes}",
+            remedy="Raise it with kernel_set_max_shared_bytes before the node is added.",
+        )
+    return _Launch(kernel, grid, block, shared_bytes, _read_parameters(kernel.image, fields, machine.limits))
+
+
+def _check_shape(image: KernelImage, grid: Place, block: Place, limits: Limits) -> None:
+    for name, extents, most in (("grid", grid, limits.max_grid), ("block", block, limits.max_block)):
+        for axis, extent, limit in zip("xyz", extents, most):
+            if not 1 <= extent <= limit:
+                raise Problem(f"{name}.{axis} = {extent}; it must be from 1 to {limit}")
+    threads = math.prod(block)
+    most_threads = min(image.max_threads, limits.max_threads)
+    if threads > most_threads:
+        raise Problem(f"{threads} threads in a block, and {image.name!r} runs with at most {most_threads}")
+
+
+def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> bytes:
+    """The parameter bytes, gathered from the places that the array of pointers names."""
+    layout = image.layout
+    pointers = int(fields["kernel_params"])
+    if int(fields["extra"]):
+        if pointers:
+            raise Problem("kernelParams and extra must not both be given")
+        raise Problem("the emulator takes parameters through kernelParams, not through extra", NOT_SUPPORTED)
+    if layout.nbytes > limits.parameter_bytes:
+        raise Problem(f"{layout.nbytes} bytes of parameters, and the device takes {limits.parameter_bytes}")
+    if layout.leaves and not pointers:
+        raise Problem(f"{image.name!r} has {len(layout.leaves)} parameters, and kernelParams is NULL")
+    data = bytearray(layout.nbytes)
+    for index, leaf in enumerate(layout.leaves):
+        place = ctypes.c_uint64.from_address(pointers + 8 * index).value
+        if not place:
+            raise Problem(f"the pointer to parameter {index} of {image.name!r} is NULL")
+        data[leaf.offset : leaf.offset + leaf.dtype.itemsize] = ctypes.string_at(place, leaf.dtype.itemsize)
+    return bytes(data)
+
+
+def _run_kernel(machine: Machine, launch: _Launch) -> None:
+    kernel = launch.kernel
+    if not kernel.loaded:
+        raise Problem(
+            f"the library of kernel {kernel.image.name!r} has been unloaded",
+            INVALID_HANDLE,
+            "Keep it loaded as long as an exec refers to it.",
+        )
+    kernel.emulated.run(machine.space, launch.grid, launch.block, launch.shared_bytes, launch.parameters)
+
+
+# Memcpy
+
+
+@dataclass(frozen=True)
+class _Copy:
+    destination: Address
+    source: Address
+    nbytes: int
+    memory_types: tuple[int, int]
+
+
+_MEMORY_TYPE_ARRAY = 3
+_MEMORY_TYPE_UNIFIED = 4
+
+
+def _read_memcpy(machine: Machine, address: Address) -> _Copy:
+    fields = _struct(address, MEMCPY_NODE)
+    nbytes, height, depth = int(fields["width"]), int(fields["height"]), int(fields["depth"])
+    if not nbytes or not height or not depth:
+        raise Problem(f"a copy of width {nbytes}, height {height} and depth {depth}; none may be 0")
+    if height > 1 or depth > 1:
+        raise Problem(f"the emulator copies 1-D; height {height} and depth {depth} given", NOT_SUPPORTED)
+    destination, source = (_side(machine, fields, side, nbytes) for side in ("destination", "source"))
+    memory_types = int(fields["destination_memory_type"]), int(fields["source_memory_type"])
+    return _Copy(destination, source, nbytes, memory_types)
+
+
+def _side(machine: Machine, fields: np.void, side: str, nbytes: int) -> Address:
+    """Address of the first byte of a side of a copy; with unified addressing the address tells what it is."""
+    kind = int(fields[f"{side}_memory_type"])
+    if kind == _MEMORY_TYPE_ARRAY:
+        raise Problem(f"the emulator has no CUDA arrays, and the {side} is one", NOT_SUPPORTED)
+    if kind not in (MEMORY_TYPE_HOST, MEMORY_TYPE_DEVICE, _MEMORY_TYPE_UNIFIED):
+        raise Problem(f"the {side} has memory type {kind}; there is none of that number")
+    base = int(fields[f"{side}_{'host' if kind == MEMORY_TYPE_HOST else 'device'}"])
+    if not base:
+        raise Problem(f"the address of the {side} is NULL")
+    address = base + int(fields[f"{side}_x_bytes"])
+    if not machine.space.is_pageable(address):
+        machine.space.locate(address, nbytes)
+    elif kind == MEMORY_TYPE_DEVICE:
+        raise Problem(
+            f"the {side} {address:#x} is declared to be device memory, and is ordinary host memory",
+            remedy="Declare it as host memory, or allocate it with mem_alloc or mem_host_alloc.",
+        )
+    return address
+
+
+def _run_memcpy(machine: Machine, copy: _Copy) -> None:
+    source = machine.space.reading(copy.source, copy.nbytes)
+    machine.space.writing(copy.destination, copy.nbytes)[:] = source
+
+
+def _accept_memcpy(old: _Copy, new: _Copy) -> None:
+    if old.memory_types != new.memory_types:
+        raise Problem(
+            f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
+            remedy="Build the graph anew.",
+        )
+
+
+# Memset
+
+
+@dataclass(frozen=True)
+class _Fill:
+    destination: Address
+    pattern: bytes
+    count: int
+
+
+def _read_memset(machine: Machine, address: Address) -> _Fill:
+    fields = _struct(address, MEMSET_NODE)
+    size, width, height = int(fields["element_size"]), int(fields["width"]), int(fields["height"])
+    destination = int(fields["destination"])
+    if size not in (1, 2, 4):
+        raise Problem(f"elements of {size} bytes; they must be of 1, 2 or 4")
+    if not width or not height:
+        raise Problem(f"a memset of width {width} and height {height}; neither may be 0")
+    if height > 1:
+        raise Problem(f"the emulator sets 1-D; height {height} given", NOT_SUPPORTED)
+    if destination % size:
+        raise Problem(f"the destination {destination:#x} is not aligned to elements of {size} bytes")
+    machine.space.locate(destination, size * width)
+    # Bits of the value beyond the element are ignored, as the driver does.
+    return _Fill(destination, int(fields["value"]).to_bytes(4, "little")[:size], width)
+
+
+def _run_memset(machine: Machine, fill: _Fill) -> None:
+    size = len(fill.pattern)
+    rows = machine.space.writing(fill.destination, size * fill.count).reshape(fill.count, size)
+    rows[:] = np.frombuffer(fill.pattern, np.uint8)
+
+
+# Host
+
+
+@dataclass(frozen=True)
+class _HostCall:
+    function: Address
+    user_data: Address
+
+
+_HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_this_thread = threading.local()
+
+
+def in_host_function() -> bool:
+    """True in a thread that runs a host node: it may make no driver calls."""
+    return getattr(_this_thread, "is_host_function", False)
+
+
+def _read_host(machine: Machine, address: Address) -> _HostCall:
+    fields = _struct(address, HOST_NODE)
+    if not int(fields["function"]):
+        raise Problem("the address of the host function is NULL")
+    return _HostCall(int(fields["function"]), int(fields["user_data"]))
+
+
+def _run_host(machine: Machine, call: _HostCall) -> None:
+    """Call the function in a thread of its own, as the driver does."""
+
+    def run() -> None:
+        _this_thread.is_host_function = True
+        _HostFunction(call.function)(call.user_data)
+
+    thread = threading.Thread(target=run, name="graphdsl emulator host node", daemon=True)
+    thread.start()
+    thread.join()
+
+
+KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, can_disable=True)
+MEMCPY = NodeKind("memcpy", _read_memcpy, _run_memcpy, _accept_memcpy, can_disable=True)
+MEMSET = NodeKind("memset", _read_memset, _run_memset, can_disable=True)
+HOST = NodeKind("host", _read_host, _run_host)
+EMPTY = NodeKind("empty", lambda machine, address: None, lambda machine, params: None)

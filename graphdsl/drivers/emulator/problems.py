@@ -1,0 +1,94 @@
+"""What goes wrong inside the emulator, before it is known which driver call tells it.
+
+The emulator turns a `Problem` into an error of `graphdsl.errors` with the name of the call that reports it. This module
+must not know graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphdsl.drivers.base import RESULT_NAMES, InstantiateError
+from graphdsl.errors import DriverError, MemoryFault
+
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+INVALID_CONTEXT = 201
+NO_BINARY_FOR_GPU = 209
+INVALID_HANDLE = 400
+NOT_FOUND = 500
+ILLEGAL_ADDRESS = 700
+LAUNCH_FAILED = 719
+NOT_PERMITTED = 800
+NOT_SUPPORTED = 801
+
+
+class Problem(Exception):
+    """A call that the driver refuses, or a node that failed while it ran.
+
+    Parameters
+    ----------
+    rule : str
+        The rule that was broken, or what happened.
+    code : int
+        The result code that the driver gives.
+    remedy : str, optional
+        What to do.
+    **details
+        What else is known; each becomes an attribute of the error.
+    """
+
+    error_class: type[DriverError] = DriverError
+    result = "CUDA_GRAPH_INSTANTIATE_ERROR"
+
+    def __init__(self, rule: str, code: int = INVALID_VALUE, remedy: str | None = None, **details: Any) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.code = code
+        self.remedy = remedy
+        self.details = details
+
+    def error(self, call: str) -> DriverError:
+        """The error that ``call`` raises."""
+        name = RESULT_NAMES.get(self.code, "CUDA_ERROR_UNKNOWN")
+        if call == "cuGraphInstantiateWithParams":
+            made: DriverError = InstantiateError(self.code, name, self.result, 0, remedy=f"{self.rule}.")
+        else:
+            made = self.error_class(call, self.code, name, self.rule, remedy=self.remedy)
+        vars(made).update(self.details)
+        return made
+
+
+class AccessError(Problem):
+    """Memory was touched that may not be; reported as a `MemoryFault`.
+
+    Parameters
+    ----------
+    kind : str
+        ``OUTSIDE``, ``RELEASED`` or ``NEVER_WRITTEN``.
+    text : str
+        Where and what.
+    code : int
+        The result code that the driver gives.
+    **details
+        ``address``, ``nbytes``, ``allocation`` (address and size of the nearest one), ``offset`` from its start; from a
+        kernel ``argument``, ``index``, ``thread``, ``block`` and ``source`` too.
+    """
+
+    error_class = MemoryFault
+
+    def __init__(self, kind: str, text: str, code: int = INVALID_VALUE, **details: Any) -> None:
+        super().__init__(f"{kind}: {text}", code, kind=kind, **details)
+        self.kind = kind
+        self.text = text
+
+
+class StructureProblem(Problem):
+    """A graph that cannot be instantiated because of how its nodes hang together."""
+
+    result = "CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE"
+
+
+OUTSIDE = "access outside of an allocation"
+RELEASED = "access to released memory"
+NEVER_WRITTEN = "read of never-written bytes"

@@ -1,0 +1,263 @@
+"""Runs the threads of a block one at a time, in order, each until it ends or must wait for others.
+
+A kernel without barriers is one plain loop in the calling Python thread. Where a CUDA thread waits, the Python thread
+that runs it goes to sleep and another one carries on. Exactly one is awake at any time, so nothing here needs a lock,
+and every run of a kernel takes the same course. (The `BlockManager` of Numba's simulator starts a Python thread for
+each CUDA thread and polls them, which takes about a hundred times as long.)
+
+Like the hardware, a barrier counts threads that have ended as arrived. Where all that are left wait for each other in
+vain, a GPU hangs; here it is an error. This module must not know arrays or graphs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WARP = 32
+
+
+class Place(NamedTuple):
+    """An index or an extent in three dimensions."""
+
+    x: int
+    y: int
+    z: int
+
+
+class Thread:
+    """A CUDA thread of a block.
+
+    Attributes
+    ----------
+    index : Place
+        ``threadIdx``.
+    rank : int
+        Number in the block, x fastest.
+    turn : queue.SimpleQueue
+        Gets an item when the thread may go on after a wait.
+    answer : dict
+        What the threads that it met brought, by rank.
+    """
+
+    __slots__ = ("answer", "index", "rank", "turn")
+
+    def __init__(self, index: Place, rank: int) -> None:
+        self.index = index
+        self.rank = rank
+        self.turn: SimpleQueue[None] = SimpleQueue()
+        self.answer: dict[int, Any] = {}
+
+
+class ThreadError(Exception):
+    """A CUDA thread failed, for the reason in ``__cause__``.
+
+    Attributes
+    ----------
+    thread, block : tuple of int
+        Indices, x first.
+    """
+
+    def __init__(self, thread: Place, block: Place) -> None:
+        super().__init__(f"thread {tuple(thread)} of block {tuple(block)}")
+        self.thread = tuple(thread)
+        self.block = tuple(block)
+
+
+class BarrierError(Exception):
+    """Threads wait for each other in vain."""
+
+
+class _Abandoned(BaseException):
+    """Unwinds a CUDA thread whose block has failed elsewhere."""
+
+
+class _Worker(threading.Thread):
+    """A Python thread that carries on where another one sleeps."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(name="graphdsl emulator", daemon=True)
+        self._scheduler = scheduler
+        self.turn: SimpleQueue[bool] = SimpleQueue()
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            while self.turn.get():
+                self._scheduler._drain(self)
+
+
+class Scheduler:
+    """Runs the blocks of one launch.
+
+    Parameters
+    ----------
+    call : callable
+        What a thread does: the kernel with its arguments.
+    dims : Place
+        Threads in a block.
+
+    Attributes
+    ----------
+    current : Thread
+        The thread that runs.
+    """
+
+    def __init__(self, call: Callable[[], Any], dims: Place) -> None:
+        self._call = call
+        self._threads = [
+            Thread(Place(x, y, z), x + dims.x * (y + dims.y * z))
+            for z in range(dims.z)
+            for y in range(dims.y)
+            for x in range(dims.x)
+        ]
+        self.current = self._threads[0]
+        self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._failure: tuple[Thread, BaseException] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._unstarted = deque(self._threads)
+        self._running = set(range(len(self._threads)))
+        self._ready: deque[Thread] = deque()
+        self._meetings: dict[Any, _Meeting] = {}
+
+    def run(self, block: Place) -> None:
+        """Run one block to its end.
+
+        Raises
+        ------
+        ThreadError
+            If a thread raised, or waits in vain.
+        """
+        self._begin()
+        self._drain()
+        self._done.get()
+        if self._failure is not None:
+            thread, cause = self._failure
+            if not isinstance(cause, Exception):
+                raise cause
+            raise ThreadError(thread.index, block) from cause
+
+    def close(self) -> None:
+        """End all Python threads that were started, and unwind CUDA threads that still wait."""
+        if self._running:
+            self._fail(self.current, _Abandoned())
+        for worker in self._workers:
+            worker.turn.put(False)
+        for worker in self._workers:
+            worker.join()
+
+    def meet(self, scope: Any, value: Any = None, members: Collection[int] | None = None) -> dict[int, Any]:
+        """Wait until the other running threads of a scope come here too.
+
+        Parameters
+        ----------
+        scope : hashable
+            Names the meeting.
+        value : object
+            What the thread brings.
+        members : collection of int, optional
+            Ranks of the threads that belong to it; the whole block by default.
+
+        Returns
+        -------
+        dict
+            What each thread brought, by rank.
+        """
+        self._stop_if_failed()
+        thread = self.current
+        meeting = self._meetings.setdefault(scope, _Meeting(members))
+        meeting.arrived[thread.rank] = (thread, value)
+        self._pass_on()
+        thread.turn.get()
+        self._stop_if_failed()
+        self.current = thread
+        return thread.answer
+
+    def is_running(self, rank: int) -> bool:
+        """True if the block has a thread of that rank, and it has not ended."""
+        return rank in self._running
+
+    def _drain(self, worker: _Worker | None = None) -> None:
+        """Run threads that have not started, one after the other, until none is left; then pass on."""
+        call, unstarted, running = self._call, self._unstarted, self._running
+        while unstarted:
+            self.current = thread = unstarted.popleft()
+            try:
+                call()
+            except _Abandoned:
+                return
+            except BaseException as problem:
+                self._fail(thread, problem)
+                return
+            running.discard(thread.rank)
+        if worker is not None:
+            self._idle.append(worker)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Wake the Python thread that goes on from here; the caller goes to sleep."""
+        if not self._running:
+            self._done.put(None)
+        elif self._unstarted:
+            worker = self._idle.pop() if self._idle else self._new_worker()
+            worker.turn.put(True)
+        else:
+            if not self._ready:
+                self._hold_meetings()
+            if self._ready:
+                self._ready.popleft().turn.put(None)
+            else:
+                self._fail(self.current, BarrierError(f"{len(self._running)} threads wait for others that never come"))
+
+    def _hold_meetings(self) -> None:
+        """Answer every meeting for which nobody is missing."""
+        for scope, meeting in list(self._meetings.items()):
+            if not meeting.missing(self._running):
+                del self._meetings[scope]
+                answer = {rank: value for rank, (_, value) in meeting.arrived.items()}
+                for thread, _ in meeting.arrived.values():
+                    thread.answer = answer
+                    self._ready.append(thread)
+
+    def _new_worker(self) -> _Worker:
+        worker = _Worker(self)
+        self._workers.append(worker)
+        worker.start()
+        return worker
+
+    def _fail(self, thread: Thread, problem: BaseException) -> None:
+        """Keep the first failure, and unwind every thread that waits."""
+        if self._failure is None:
+            self._failure = (thread, problem)
+        self._unstarted.clear()
+        self._done.put(None)
+        for other in self._threads:
+            other.turn.put(None)
+
+    def _stop_if_failed(self) -> None:
+        if self._failure is not None:
+            raise _Abandoned
+
+
+class _Meeting:
+    """Threads that wait for each other."""
+
+    __slots__ = ("_members", "arrived")
+
+    def __init__(self, members: Collection[int] | None) -> None:
+        self._members = members
+        self.arrived: dict[int, tuple[Thread, Any]] = {}
+
+    def missing(self, running: set[int]) -> bool:
+        """True if a running thread that belongs here has not come."""
+        if self._members is None:
+            return len(self.arrived) < len(running)
+        return any(rank in running and rank not in self.arrived for rank in self._members)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
+
+
+def run(call: Any, dims: tuple[int, int, int], blocks: int = 1) -> None:
+    """Run ``call(scheduler)`` in every thread of some blocks."""
+    scheduler = Scheduler(lambda: call(scheduler), Place(*dims))
+    try:
+        for block in range(blocks):
+            scheduler.run(Place(block, 0, 0))
+    finally:
+        scheduler.close()
+
+
+def workers() -> int:
+    return sum(thread.name == "graphdsl emulator" for thread in threading.enumerate())
+
+
+def test_threads_run_in_order_x_first_in_the_calling_python_thread() -> None:
+    seen = []
+    run(lambda s: seen.append((*s.current.index, s.current.rank, threading.get_ident())), (2, 2, 2))
+    assert [entry[:3] for entry in seen[:3]] == [(0, 0, 0), (1, 0, 0), (0, 1, 0)]
+    assert [entry[3] for entry in seen] == list(range(8))
+    assert {entry[4] for entry in seen} == {threading.get_ident()}
+
+
+def test_threads_see_what_the_others_brought() -> None:
+    seen = {}
+
+    def call(s: Scheduler) -> None:
+        rank = s.current.rank
+        seen[rank] = s.meet("block", rank * rank)
+
+    run(call, (4, 1, 1), blocks=2)
+    assert seen == {rank: {0: 0, 1: 1, 2: 4, 3: 9} for rank in range(4)}
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_no_thread_passes_a_barrier_before_all_that_still_run_have_come(rounds: list[int]) -> None:
+    log = []
+
+    def call(s: Scheduler) -> None:
+        rank = s.current.rank
+        for phase in range(rounds[rank]):
+            log.append(phase)
+            met = s.meet("block")
+            assert s.current.rank == rank
+            assert set(met) == {other for other, count in enumerate(rounds) if count > phase}
+
+    run(call, (len(rounds), 1, 1), blocks=2)
+    half = len(log) // 2
+    assert log[:half] == sorted(log[:half]) == log[half:]
+    assert workers() == 0
+
+
+@given(st.lists(st.sampled_from(["block", "half", "end"]), min_size=4, max_size=4))
+def test_every_outcome_ends(plans: list[str]) -> None:
+    """Whatever threads wait for, a block ends, well or with an error that names a thread; nothing hangs or stays."""
+    halves = ([0, 1], [2, 3])
+
+    def call(s: Scheduler) -> None:
+        rank = s.current.rank
+        if plans[rank] == "block":
+            s.meet("block")
+        elif plans[rank] == "half":
+            s.meet(rank // 2, None, halves[rank // 2])
+
+    stuck = any(set(half) == {"half", "block"} for half in (plans[:2], plans[2:]))
+    if stuck:
+        with pytest.raises(ThreadError, match="thread"):
+            run(call, (4, 1, 1))
+    else:
+        run(call, (4, 1, 1))
+    assert workers() == 0
+
+
+@pytest.mark.parametrize("failing", [0, 2, 5])
+def test_a_failure_unwinds_the_threads_that_wait(failing: int) -> None:
+    unwound = []
+
+    def call(s: Scheduler) -> None:
+        rank = s.current.rank
+        try:
+            s.meet("block")
+            if rank == failing:
+                raise KeyError(rank)
+            s.meet("block")
+        finally:
+            unwound.append(rank)
+
+    with pytest.raises(ThreadError) as caught:
+        run(call, (6, 1, 1))
+    assert (caught.value.thread, caught.value.block) == ((failing, 0, 0), (0, 0, 0))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert sorted(unwound) == list(range(6))
+    assert workers() == 0
+
+
+@pytest.mark.parametrize("where", [0, 3])
+def test_an_interrupt_comes_through(where: int) -> None:
+    def call(s: Scheduler) -> None:
+        s.meet("block")
+        if s.current.rank == where:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(call, (4, 1, 1))
+    assert workers() == 0
