@@ -114,9 +114,12 @@ class DriverError(GraphdslError):
         Its name, such as ``"CUDA_ERROR_INVALID_VALUE"``.
     node_handle : int
         The driver's handle of the node that it blames, 0 if it blames none.
+    index : int
+        Of a call on many nodes, which of them was refused.
     """
 
     node_handle: int = 0
+    index: int = 0
 
     def __init__(self, call: str, code: int, code_name: str, rule: str | None = None, **details: Any) -> None:
         said = f"{call} returned {code_name} ({int(code)})"

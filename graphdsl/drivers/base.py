@@ -7,12 +7,15 @@ raises `DriverError` with the driver's name of the function and its result code.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
+from graphdsl.drivers.structs import EMPTY, HOST, KERNEL, MEMCPY, MEMSET
 from graphdsl.errors import DriverError
 
 Handle = int
@@ -173,6 +176,15 @@ class Driver(Protocol):
     def graph_add_empty_node(self, graph: Handle) -> Handle:
         """Add an empty node without dependencies (`cuGraphAddEmptyNode`)."""
 
+    def graph_add_nodes(
+        self, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """Add nodes one after the other, each by the call of its kind; gives their handles.
+
+        ``kinds`` are uint8 of `graphdsl.drivers.structs`, ``params`` uint64 addresses. A `DriverError` has the index of
+        the node that was refused as ``index``.
+        """
+
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
     ) -> None:
@@ -209,5 +221,67 @@ class Driver(Protocol):
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         """Change a host node of an exec (`cuGraphExecHostNodeSetParams`)."""
 
+    def graph_exec_set_params(
+        self,
+        graph_exec: Handle,
+        kinds: np.ndarray[Any, Any],
+        nodes: np.ndarray[Any, Any],
+        params: np.ndarray[Any, Any],
+    ) -> None:
+        """Change nodes of an exec one after the other, each by the call of its kind.
+
+        Arrays and errors are as in `graph_add_nodes`; the nodes before the one that was refused are changed.
+        """
+
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         """Enable or disable a kernel, memcpy or memset node of an exec (`cuGraphNodeSetEnabled`)."""
+
+
+class OneByOne:
+    """Bulk calls made of single ones: for a driver without compiled loops."""
+
+    def graph_add_nodes(
+        self: Any, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """See `Driver.graph_add_nodes`."""
+        add = {
+            KERNEL: self.graph_add_kernel_node,
+            MEMCPY: self.graph_add_memcpy_node,
+            MEMSET: self.graph_add_memset_node,
+            HOST: self.graph_add_host_node,
+            EMPTY: lambda graph, params: self.graph_add_empty_node(graph),
+        }
+        handles = np.zeros(len(kinds), np.uint64)
+        for index, (kind, address) in enumerate(zip(kinds.tolist(), params.tolist(), strict=True)):
+            with _indexed(index):
+                handles[index] = add[kind](graph, address)
+        return handles
+
+    def graph_exec_set_params(
+        self: Any,
+        graph_exec: Handle,
+        kinds: np.ndarray[Any, Any],
+        nodes: np.ndarray[Any, Any],
+        params: np.ndarray[Any, Any],
+    ) -> None:
+        """See `Driver.graph_exec_set_params`."""
+        change = {
+            KERNEL: self.graph_exec_kernel_node_set_params,
+            MEMCPY: self.graph_exec_memcpy_node_set_params,
+            MEMSET: self.graph_exec_memset_node_set_params,
+            HOST: self.graph_exec_host_node_set_params,
+        }
+        calls = zip(kinds.tolist(), nodes.tolist(), params.tolist(), strict=True)
+        for index, (kind, node, address) in enumerate(calls):
+            with _indexed(index):
+                change[kind](graph_exec, node, address)
+
+
+@contextmanager
+def _indexed(index: int) -> Iterator[None]:
+    """Gives a refusal the index of the node that it is about."""
+    try:
+        yield
+    except DriverError as problem:
+        problem.index = index
+        raise

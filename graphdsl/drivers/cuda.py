@@ -20,7 +20,7 @@ from cuda.core.utils import StridedMemoryView
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, Limits
-from graphdsl.drivers.base import Address, Handle, InstantiateError
+from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
 from graphdsl.errors import DriverError, GraphdslError
 
 _DLPACK_CUDA = 2  # kDLCUDA
@@ -117,7 +117,7 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
     return CudaDevice(ordinal)
 
 
-class CudaDevice:
+class CudaDevice(OneByOne):
     """One CUDA device with its primary context; see `graphdsl.drivers.base.Driver` for the methods."""
 
     emulated = False

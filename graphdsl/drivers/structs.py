@@ -35,7 +35,13 @@ def _memcpy_side(side: str) -> list[tuple[str, type]]:
 
 
 MEMCPY_NODE = np.dtype(
-    [*_memcpy_side("source"), *_memcpy_side("destination"), ("width", np.uint64), ("height", np.uint64), ("depth", np.uint64)]
+    [
+        *_memcpy_side("source"),
+        *_memcpy_side("destination"),
+        ("width", np.uint64),
+        ("height", np.uint64),
+        ("depth", np.uint64),
+    ]
 )
 """``CUDA_MEMCPY3D``: a 1-D copy has height and depth 1."""
 
@@ -53,6 +59,9 @@ MEMSET_NODE = np.dtype(
 
 HOST_NODE = np.dtype([("function", np.uint64), ("user_data", np.uint64)])
 """``CUDA_HOST_NODE_PARAMS``."""
+
+KERNEL, MEMCPY, MEMSET, HOST, EMPTY = range(5)
+"""Kinds of node, as the seam counts them."""
 
 MEMORY_TYPE_HOST = 1
 MEMORY_TYPE_DEVICE = 2

@@ -6,6 +6,9 @@ Pure functions: a definition goes in, a plan comes out, and nothing is changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.expressions import Param
@@ -17,7 +20,7 @@ from graphdsl.plan.order import canonical_order
 __all__ = ["MemoryPlan", "Plan", "plan"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """All that is needed to build a graph: an immutable snapshot of a definition.
 
@@ -27,8 +30,8 @@ class Plan:
         Name of the graph.
     nodes : tuple of Node
         In canonical order.
-    edges : tuple of pairs of int
-        Indices into ``nodes``, sorted.
+    edges : numpy.ndarray of int64, shape (number of edges, 2)
+        Source and target of each edge, as indices into ``nodes``; sorted.
     params : dict of str to Param
         By name.
     buffers : dict of str to Buffer
@@ -39,7 +42,7 @@ class Plan:
 
     name: str
     nodes: tuple[Node, ...]
-    edges: tuple[tuple[int, int], ...]
+    edges: np.ndarray[Any, np.dtype[np.int64]]
     params: dict[str, Param]
     buffers: dict[str, Buffer]
     memory: MemoryPlan
@@ -53,8 +56,8 @@ def plan(definition: Definition) -> Plan:
     >>> graph = Definition("demo")
     >>> first, second = graph.empty(name="first"), graph.empty(name="second")
     >>> _ = first >> second
-    >>> [node.name for node in plan(graph).nodes], plan(graph).edges
-    (['first', 'second'], ((0, 1),))
+    >>> [node.name for node in plan(graph).nodes], plan(graph).edges.tolist()
+    (['first', 'second'], [[0, 1]])
     """
     dag = definition.dag
     order = canonical_order(dag)
@@ -64,7 +67,7 @@ def plan(definition: Definition) -> Plan:
     return Plan(
         name=definition.name,
         nodes=tuple(dag.nodes[name]["node"] for name in order),
-        edges=tuple(edges),
+        edges=np.array(edges, np.int64).reshape(-1, 2),
         params={name: operand for name, operand in definition.operands.items() if isinstance(operand, Param)},
         buffers=buffers,
         memory=place(buffer for buffer in buffers.values() if buffer.space == "device" and not buffer.external),

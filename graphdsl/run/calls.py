@@ -5,7 +5,7 @@ Addresses and handles are left out: operands, kernels and nodes stand there by n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,19 @@ class Call:
 
 
 class CallLog:
-    """Calls in the order in which they were made."""
+    """Calls in the order in which they were made. Text for thousands of them is made when somebody reads it."""
 
-    def __init__(self, calls: Iterable[Call] = ()) -> None:
-        self.calls = list(calls)
+    def __init__(self) -> None:
+        self._parts: list[Call | Callable[[], list[Call]]] = []
 
     def add(self, function: str, subject: str = "", **fields: Any) -> None:
         """Note a call that was made."""
-        self.calls.append(Call(function, subject, tuple(fields.items())))
+        self._parts.append(Call(function, subject, tuple(fields.items())))
+
+    def later(self, describe: Callable[[], list[Call]]) -> None:
+        """Note calls that were made and that ``describe`` can tell from what does not change."""
+        self._parts.append(describe)
+
+    def calls(self) -> tuple[Call, ...]:
+        """All of them."""
+        return tuple(call for part in self._parts for call in ([part] if isinstance(part, Call) else part()))

@@ -5,7 +5,7 @@ Stream capture is never used. The calls are those of the plan, in its order; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from graphdsl.errors import DriverError
 from graphdsl.plan import Plan
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.packing import Packing
+
+Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
 ADD_CALLS: dict[type[Node], str] = {
     KernelNode: "cuGraphAddKernelNode",
@@ -37,13 +39,13 @@ class Emitted:
     ----------
     graph, graph_exec : int
         Handles of the graph and its exec.
-    handles : tuple of int
+    handles : numpy.ndarray of uint64
         Handle of each node of the plan.
     """
 
     graph: Handle
     graph_exec: Handle
-    handles: tuple[Handle, ...]
+    handles: Handles
 
 
 def emit(plan: Plan, packing: Packing, device: Driver, stream: Handle, resources: ExitStack, log: CallLog) -> Emitted:
@@ -82,42 +84,33 @@ def emit(plan: Plan, packing: Packing, device: Driver, stream: Handle, resources
     return Emitted(graph, graph_exec, handles)
 
 
-def _add_nodes(plan: Plan, packing: Packing, device: Driver, graph: Handle, log: CallLog) -> tuple[Handle, ...]:
-    add: dict[type[Node], Callable[[Handle, int], Handle]] = {
-        KernelNode: device.graph_add_kernel_node,
-        MemcpyNode: device.graph_add_memcpy_node,
-        MemsetNode: device.graph_add_memset_node,
-        HostNode: device.graph_add_host_node,
-    }
-    handles = []
-    for index, node in enumerate(plan.nodes):
-        try:
-            if isinstance(node, EmptyNode):
-                handles.append(device.graph_add_empty_node(graph))
-            else:
-                handles.append(add[type(node)](graph, packing.struct_address(index)))
-        except DriverError as problem:
-            raise named(problem, node) from problem
-        log.calls.append(describe_node(node, packing.images[index]))
-    return tuple(handles)
+def _add_nodes(plan: Plan, packing: Packing, device: Driver, graph: Handle, log: CallLog) -> Handles:
+    try:
+        handles = device.graph_add_nodes(graph, packing.kinds, packing.params)
+    except DriverError as problem:
+        raise named(problem, plan.nodes[problem.index]) from problem
+    log.later(lambda: [describe_node(node, image) for node, image in zip(plan.nodes, packing.images, strict=True)])
+    return handles
 
 
-def _add_dependencies(plan: Plan, handles: Sequence[Handle], device: Driver, graph: Handle, log: CallLog) -> None:
-    if not plan.edges:
+def _add_dependencies(plan: Plan, handles: Handles, device: Driver, graph: Handle, log: CallLog) -> None:
+    if not len(plan.edges):
         return
-    by_index = np.array(handles, np.uint64)
-    pairs = np.array(plan.edges)
-    device.graph_add_dependencies(graph, by_index[pairs[:, 0]], by_index[pairs[:, 1]])
+    device.graph_add_dependencies(graph, handles[plan.edges[:, 0]], handles[plan.edges[:, 1]])
+    log.later(lambda: [_describe_edges(plan)])
+
+
+def _describe_edges(plan: Plan) -> Call:
     names = [node.name for node in plan.nodes]
-    edges = ", ".join(f"{names[source]} -> {names[target]}" for source, target in plan.edges)
-    log.add("cuGraphAddDependencies", plan.name, edges=f"[{edges}]")
+    edges = ", ".join(f"{names[source]} -> {names[target]}" for source, target in plan.edges.tolist())
+    return Call("cuGraphAddDependencies", plan.name, (("edges", f"[{edges}]"),))
 
 
-def _instantiate(plan: Plan, handles: Sequence[Handle], device: Driver, graph: Handle) -> Handle:
+def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle) -> Handle:
     try:
         return device.graph_instantiate_with_params(graph)
     except InstantiateError as problem:
-        blamed = dict(zip(handles, plan.nodes)).get(problem.node_handle)
+        blamed = dict(zip(handles.tolist(), plan.nodes, strict=True)).get(problem.node_handle)
         if blamed is None:
             raise
         raise named(problem, blamed) from problem

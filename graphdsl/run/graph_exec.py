@@ -23,7 +23,7 @@ from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.run.binding import Memory
 from graphdsl.run.callbacks import HostCalls
-from graphdsl.run.calls import CallLog
+from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.emit import emit
 from graphdsl.run.modules import LoadedKernel, load
@@ -68,8 +68,6 @@ class GraphExec:
         Name of the graph.
     device : Driver
         Where it runs.
-    calls : tuple of Call
-        The driver calls that built it, in order; the same on every driver.
     """
 
     def __init__(self, made: Plan, device: Driver, values: Mapping[str, Any]) -> None:
@@ -80,11 +78,10 @@ class GraphExec:
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
         self._unusable: str | None = None
-        log = CallLog()
+        self._log = log = CallLog()
         with ExitStack() as resources:
             self._build(values, resources, log)
             self._finalizer = weakref.finalize(self, _close, device, self._pending, resources.pop_all())
-        self.calls = tuple(log.calls)
 
     def _build(self, values: Mapping[str, Any], resources: ExitStack, log: CallLog) -> None:
         # What is made first is released last: the exec and its graph go before the memory and the kernels they use.
@@ -108,6 +105,11 @@ class GraphExec:
         emitted = emit(made, self._packing, device, self._stream, resources, log)
         self._graph_exec = emitted.graph_exec
         self._updater.attach(emitted.graph_exec, emitted.handles)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The driver calls that built the exec, in order; the same on every driver."""
+        return self._log.calls()
 
     # Running
 
@@ -165,8 +167,7 @@ class GraphExec:
         try:
             yield
         except DriverError as problem:
-            handle = getattr(problem, "node_handle", None)
-            node = self._updater.node_of(handle)
+            node = self._updater.node_of(problem.node_handle)
             if node is None:
                 raise
             raise problem.named(node.name, node.location) from problem.__cause__

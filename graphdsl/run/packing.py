@@ -17,15 +17,20 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr, convert_scalar
-from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size, memset_pattern
 from graphdsl.drivers.structs import (
+    EMPTY,
+    HOST,
     HOST_NODE,
+    KERNEL,
     KERNEL_NODE,
+    MEMCPY,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
     MEMORY_TYPE_HOST,
+    MEMSET,
     MEMSET_NODE,
 )
 from graphdsl.errors import UpdateError
@@ -36,11 +41,12 @@ LeafCache = dict[tuple[int, Any], tuple[Any, ...]]
 """Leaf values of operands by their identity and type."""
 
 _ALIGNMENT = 16
-_STRUCTS: dict[type[Node], np.dtype[Any]] = {
-    KernelNode: KERNEL_NODE,
-    MemcpyNode: MEMCPY_NODE,
-    MemsetNode: MEMSET_NODE,
-    HostNode: HOST_NODE,
+_KINDS: dict[type[Node], tuple[int, np.dtype[Any] | None]] = {
+    KernelNode: (KERNEL, KERNEL_NODE),
+    MemcpyNode: (MEMCPY, MEMCPY_NODE),
+    MemsetNode: (MEMSET, MEMSET_NODE),
+    HostNode: (HOST, HOST_NODE),
+    EmptyNode: (EMPTY, None),
 }
 _UINT64 = np.dtype(np.uint64)
 _UINT32 = np.dtype(np.uint32)
@@ -183,8 +189,12 @@ class Packing:
     ----------
     arena : numpy.ndarray of uint8
         Everything that the driver is given.
+    kinds : numpy.ndarray of uint8
+        Kind of each node, as the seam counts them.
     offsets : list of int
         Where the struct of each node begins in the arena; -1 for a node without one.
+    params : numpy.ndarray of uint64
+        Address of the struct of each node.
     sites : list of lists of Site
         The changeable values of each node.
     """
@@ -199,7 +209,7 @@ class Packing:
         self.images = images = [None if kernel is None else kernel.image for kernel in kernels]
         self._kernels = [0 if kernel is None else kernel.handle for kernel in kernels]
         self.context = context
-        self._structs = [_STRUCTS.get(type(node)) for node in nodes]
+        self._structs = [_KINDS[type(node)][1] for node in nodes]
         self.offsets, self._parameters, self._pointers, nbytes = _place(nodes, images)
         # NumPy aligns to 16 bytes or more only by luck, so ask for room and cut.
         room = np.zeros(nbytes + 64, np.uint8)
@@ -207,15 +217,13 @@ class Packing:
         self.arena = room[start : start + nbytes]
         self.address: int = self.arena.ctypes.data
         self._bytes = self.arena.data
+        self.kinds = np.array([_KINDS[type(node)][0] for node in nodes], np.uint8)
+        self.params = np.array([self.address + max(offset, 0) for offset in self.offsets], np.uint64)
         self.sites: list[list[Site]] = [[] for _ in nodes]
         memo: dict[Expr, Any] = {}
         leaves: LeafCache = {}
         for index, node in enumerate(nodes):
             self.write(index, node, values, memo, leaves)
-
-    def struct_address(self, index: int) -> int:
-        """Address of the struct of a node."""
-        return self.address + self.offsets[index]
 
     def write(
         self, index: int, node: Node, values: Mapping[str, Any], memo: dict[Expr, Any], leaves: LeafCache
@@ -325,7 +333,7 @@ def _place(nodes: Sequence[Node], images: Sequence[KernelImage | None]) -> tuple
 
     offsets, parameters, pointers = [], [], []
     for node, image in zip(nodes, images):
-        dtype = _STRUCTS.get(type(node))
+        dtype = _KINDS[type(node)][1]
         offsets.append(-1 if dtype is None else take(dtype.itemsize))
         parameters.append(-1 if image is None else take(image.layout.nbytes))
         pointers.append(-1 if image is None else take(8 * len(image.layout.leaves)))

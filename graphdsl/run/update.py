@@ -20,10 +20,11 @@ from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode,
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
-from graphdsl.run.emit import named
+from graphdsl.run.emit import Handles, named
 from graphdsl.run.packing import Packing, Site, evaluated, names_of
 
 Release = Callable[[], None]
+Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Updater:
         self._plans: dict[frozenset[str], UpdatePlan] = {}
         self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
         self._graph_exec: Handle = 0
-        self._handles: Sequence[Handle] = ()
+        self._handles: Handles = np.zeros(0, np.uint64)
 
     def bind_hosts(self) -> None:
         """Register the call of every host node; done once, before the graph is built."""
@@ -103,14 +104,14 @@ class Updater:
                 self._tokens[index] = self._hosts.bind(node, self.values)
         self._write_hosts(self._tokens)
 
-    def attach(self, graph_exec: Handle, handles: Sequence[Handle]) -> None:
+    def attach(self, graph_exec: Handle, handles: Handles) -> None:
         """Say what the driver made of the nodes; updates reach it from now on."""
         self._graph_exec = graph_exec
         self._handles = handles
 
-    def node_of(self, handle: Handle | None) -> Node | None:
+    def node_of(self, handle: Handle) -> Node | None:
         """The node that the driver knows by a handle; None if there is none."""
-        return next((node for node, own in zip(self.nodes, self._handles) if own == handle), None)
+        return next((self.nodes[int(index)] for index in np.flatnonzero(self._handles == handle)), None)
 
     # By name
 
@@ -153,7 +154,7 @@ class Updater:
             self._require_valid(plan.nodes)
             tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
             self._write_hosts(tokens)
-            dirty = sorted({int(i) for group, _ in written for i in group.nodes} | set(tokens))
+            dirty = np.unique(np.concatenate([*(group.nodes for group, _ in written), list(tokens)])).astype(np.int64)
             self._send(dirty, lambda: self._restore(written, tokens))
         except ExecUnusableError:
             raise
@@ -227,7 +228,7 @@ class Updater:
                 self._write_hosts(tokens)
             else:
                 self._packing.write(index, node, self.values, {}, {})
-            self._send([index], restore)
+            self._send(np.array([index]), restore)
         except ExecUnusableError:
             raise
         except BaseException:
@@ -251,7 +252,7 @@ class Updater:
                 location=node.location,
             )
         try:
-            self._device.graph_node_set_enabled(self._graph_exec, self._handles[index], enabled)
+            self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
         except DriverError as problem:
             raise named(problem, node) from problem
         self.enabled[index] = enabled
@@ -277,23 +278,19 @@ class Updater:
         if errors:
             raise _refused(errors)
 
-    def _send(self, indices: Sequence[int], restore: Callable[[], None]) -> None:
+    def _send(self, indices: Indices, restore: Callable[[], None]) -> None:
         """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
-        sent: list[int] = []
         try:
-            for index in indices:
-                sent.append(index)
-                self._send_node(index)
+            self._send_nodes(indices)
         except DriverError as problem:
             restore()
-            blamed = self.nodes[sent.pop()]
-            self._send_back(sent, blamed)
+            blamed = self.nodes[int(indices[problem.index])]
+            self._send_back(indices[: problem.index], blamed)
             raise named(problem, blamed) from problem
 
-    def _send_back(self, indices: Sequence[int], blamed: Node) -> None:
+    def _send_back(self, indices: Indices, blamed: Node) -> None:
         try:
-            for index in indices:
-                self._send_node(index)
+            self._send_nodes(indices)
         except DriverError as problem:
             raise ExecUnusableError(
                 f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
@@ -302,15 +299,11 @@ class Updater:
                 remedy="Instantiate the graph again.",
             ) from problem
 
-    def _send_node(self, index: int) -> None:
-        device = self._device
-        set_params = {
-            KernelNode: device.graph_exec_kernel_node_set_params,
-            MemcpyNode: device.graph_exec_memcpy_node_set_params,
-            MemsetNode: device.graph_exec_memset_node_set_params,
-            HostNode: device.graph_exec_host_node_set_params,
-        }[type(self.nodes[index])]
-        set_params(self._graph_exec, self._handles[index], self._packing.struct_address(index))
+    def _send_nodes(self, indices: Indices) -> None:
+        packing = self._packing
+        self._device.graph_exec_set_params(
+            self._graph_exec, packing.kinds[indices], self._handles[indices], packing.params[indices]
+        )
 
 
 def _operand_names(operand: Any) -> frozenset[str]:

@@ -23,7 +23,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
-from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes
 from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
@@ -63,7 +63,7 @@ def _driver_call(call: str) -> Callable[[Callable[Concatenate[Emulator, P], R]],
     return decorate
 
 
-class Emulator:
+class Emulator(OneByOne):
     """One emulated device; see `graphdsl.drivers.base.Driver` for the driver functions.
 
     Parameters
