@@ -8,6 +8,7 @@ none). This module must not judge, plan or run anything.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from graphdsl.declare.nodes import (
 from graphdsl.declare.operands import Array, Buffer, Extent, Space
 from graphdsl.errors import DeclarationError, GraphdslError, Location
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 NodeType = TypeVar("NodeType", bound=Node)
 
@@ -491,7 +492,7 @@ def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
 def _checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[Any]:
     try:
         made: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)  # NumPy reads None as float64
-    except TypeError:
+    except (TypeError, ValueError):
         made = None
     if made is None:
         raise DeclarationError(
@@ -515,11 +516,9 @@ _MAX_ITEMSIZE = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "M": 8, "m": 8}
 
 
 def _on_devices(dtype: np.dtype[Any]) -> bool:
-    if dtype.names is not None:
-        return all(_on_devices(dtype[name]) for name in dtype.names)
-    element = dtype.base
+    element = dtype.base  # of a field that is an array
     if element.names is not None:
-        return _on_devices(element)
+        return element.itemsize > 0 and all(_on_devices(element[name]) for name in element.names)
     return element.isnative and 0 < element.itemsize <= _MAX_ITEMSIZE.get(element.kind, 0)
 
 

@@ -51,6 +51,7 @@ class Expr:
     """
 
     __slots__ = ("dtype", "params")
+    __array_ufunc__ = None  # so that a NumPy scalar on the left leaves the arithmetic to the expression
     dtype: np.dtype[Any]
     params: frozenset[Param]
 
@@ -232,12 +233,6 @@ def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
     sides = [side.dtype if isinstance(side, Expr) else side for side in (left, right)]
     try:
         promoted = np.result_type(*sides)
-    except OverflowError:
-        raise DeclarationError(
-            "a Python number must fit the dtype of the param beside it",
-            value=f"{sides[0]} {function} {sides[1]}",
-            remedy="Give the param a wider dtype.",
-        ) from None
     except TypeError:
         raise _undefined(function, left, right, "these dtypes") from None
     if promoted.kind in "Mm":
@@ -262,8 +257,6 @@ def extent_expr(function: str, left: int | Expr, right: int | Expr) -> Expr:
 
     Examples
     --------
-    A row of 4096 bytes cannot be counted in the uint8 of the index param:
-
     >>> from graphdsl.declare.definition import Definition
     >>> row = Definition().param("row", np.uint8)
     >>> extent_expr("*", row, 4096).dtype

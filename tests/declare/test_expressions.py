@@ -1,0 +1,303 @@
+"""Params and arithmetic on them."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.expressions import Expr, cdiv, convert_scalar, extent_expr, maximum, minimum, value_of
+from graphdsl.errors import DeclarationError, UpdateError
+
+GRAPH = Definition()
+N, M = GRAPH.param("n", np.int32, default=3), GRAPH.param("m", np.int64)
+GAIN = GRAPH.param("gain", np.float32)
+PHASE = GRAPH.param("phase", np.complex64)
+FLAG = GRAPH.param("flag", np.bool_)
+BYTE = GRAPH.param("byte", np.uint8)
+WHEN = GRAPH.param("when", "M8[s]")
+
+FUNCTIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "cdiv": lambda a, b: -(-a // b),
+    "minimum": min,
+    "maximum": max,
+}
+BUILD = {**FUNCTIONS, "cdiv": cdiv, "minimum": minimum, "maximum": maximum}
+
+LEAVES = st.one_of(st.sampled_from([N, M]), st.integers(-1000, 1000))
+TREES = st.recursive(LEAVES, lambda inner: st.tuples(st.sampled_from(sorted(FUNCTIONS)), inner, inner), max_leaves=12)
+
+
+def build(tree):
+    return tree if not isinstance(tree, tuple) else BUILD[tree[0]](build(tree[1]), build(tree[2]))
+
+
+def compute(tree, values):
+    if isinstance(tree, tuple):
+        return FUNCTIONS[tree[0]](compute(tree[1], values), compute(tree[2], values))
+    return values[tree.name] if isinstance(tree, Expr) else tree
+
+
+@settings(max_examples=300, deadline=None)
+@given(TREES, st.integers(-(2**31), 2**31 - 1), st.integers(-(2**40), 2**40))
+def test_an_expression_has_the_value_of_the_same_arithmetic_on_numbers(tree, n, m):
+    values = {"n": n, "m": m}
+    try:
+        expression = build(tree)
+    except (ZeroDivisionError, DeclarationError):
+        return  # numbers alone divide by zero
+    try:
+        wanted = compute(tree, values)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            value_of(expression, values)
+    else:
+        assert value_of(expression, values) == wanted
+
+
+@settings(deadline=None)
+@given(TREES)
+def test_equal_expressions_are_equal_objects(tree):
+    try:
+        first, second = build(tree), build(tree)
+    except (ZeroDivisionError, DeclarationError):
+        return
+    assert first == second
+    assert hash(first) == hash(second)
+
+
+def test_expressions_that_differ_are_not_equal():
+    assert N + 1 != N + 2
+    assert N + 1 != 1 + N
+    assert N + 1 != N - 1
+    assert N + 1 != M + 1
+    assert N + 1 != N
+    assert N + 1 != 4
+    assert N * 1 != N * 1.0  # equal numbers, other dtypes
+    assert Definition().param("n", np.int32) + 1 != N + 1
+
+
+def test_a_memo_shares_sub_results():
+    memo = {}
+    shared = N * 7
+    assert (shared + 1).evaluate({"n": 2}, memo) == 15
+    assert memo[shared] == 14
+    memo[shared] = 100  # what was evaluated is not evaluated again
+    assert (shared + 2).evaluate({"n": 2}, memo) == 102
+
+
+def test_a_missing_value_is_a_key_error():
+    with pytest.raises(KeyError, match="m"):
+        (N + M).evaluate({"n": 1})
+
+
+def test_sums_that_grow_in_a_loop_are_evaluated_and_printed():
+    total = N
+    for _ in range(5000):
+        total = total + N
+    assert total.evaluate({"n": 2}) == 10002
+    assert "..." in str(total)
+    assert len(str(total)) < 200
+
+
+def test_a_doubling_expression_is_evaluated_once_for_each_step():
+    total = N
+    for _ in range(60):
+        total = total + total
+    assert total.evaluate({"n": 1}) == 2**60
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (N, "n"),
+        (N + 1, "(n + 1)"),
+        (2 * N // 3, "((2 * n) // 3)"),
+        (-N, "(0 - n)"),
+        (1 - N % 4, "(1 - (n % 4))"),
+        (cdiv(N, 256), "cdiv(n, 256)"),
+        (minimum(N, 4) + maximum(1, M), "(minimum(n, 4) + maximum(1, m))"),
+    ],
+)
+def test_an_expression_prints_as_it_was_written(expression, text):
+    assert str(expression) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "dtype"),
+    [
+        (N + 1, np.int32),
+        (N + M, np.int64),
+        (N + 1.5, np.float64),
+        (GAIN * 2, np.float32),
+        (GAIN * N, np.float64),
+        (PHASE * 2, np.complex64),
+        (FLAG + FLAG, np.int64),
+        (minimum(FLAG, FLAG), np.bool_),
+        (BYTE + 255, np.uint8),
+        (np.float64(1) * GAIN, np.float64),
+        (np.int64(2) - N, np.int64),
+        (N // 2, np.int32),
+        (cdiv(N, 2), np.int32),
+    ],
+)
+def test_dtypes_follow_numpy_promotion(expression, dtype):
+    assert expression.dtype == dtype
+
+
+def test_params_of_an_expression():
+    assert (N * 2 + cdiv(M, N)).params == {N, M}
+    assert N.params == {N}
+
+
+def test_sizes_are_int64_whatever_the_dtype_of_the_param():
+    size = extent_expr("*", BYTE, 4096)
+    assert size.dtype == np.int64
+    assert size.evaluate({"byte": 255}) == 255 * 4096
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: PHASE // 2,
+        lambda: PHASE % 2,
+        lambda: cdiv(PHASE, 2),
+        lambda: maximum(PHASE, 2),
+        lambda: WHEN + 1,
+        lambda: WHEN - WHEN,
+        lambda: WHEN * GAIN,
+    ],
+)
+def test_arithmetic_that_has_no_meaning_is_refused_where_it_is_written(build):
+    with pytest.raises(DeclarationError, match="not defined"):
+        build()
+
+
+@pytest.mark.parametrize("build", [lambda: N / 2, lambda: 2 / N, lambda: N / M])
+def test_true_division_is_refused_with_a_remedy(build):
+    with pytest.raises(DeclarationError, match="cdiv"):
+        build()
+
+
+@pytest.mark.parametrize("use", [bool, int, float, range, lambda n: [1, 2][n], lambda n: n and 1])
+def test_a_param_has_no_value_while_the_graph_is_declared(use):
+    with pytest.raises(DeclarationError, match="has no value while the graph is declared"):
+        use(N)
+    with pytest.raises(DeclarationError, match="has no value while the graph is declared"):
+        use(N + 1)
+
+
+@pytest.mark.parametrize("other", ["text", None, [1], object()])
+def test_what_is_no_number_does_not_add(other):
+    with pytest.raises(TypeError):
+        N + other
+    with pytest.raises(TypeError):
+        other - N
+
+
+@pytest.mark.parametrize("call", [cdiv, minimum, maximum])
+def test_functions_refuse_what_is_no_number(call):
+    with pytest.raises(DeclarationError, match="'text' of type str"):
+        call(N, "text")
+
+
+def test_functions_of_numbers_are_numbers():
+    assert (cdiv(1000, 256), cdiv(-1, 2), minimum(3, 5), maximum(3, 5)) == (4, 0, 3, 5)
+    with pytest.raises(DeclarationError, match="may not be 0"):
+        cdiv(1, 0)
+
+
+# Conversion
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "wanted"),
+    [
+        (5, np.int8, 5),
+        (np.int64(-128), np.int8, -128),
+        (np.array(7), np.uint8, 7),
+        (True, np.int32, 1),
+        (1, np.bool_, True),
+        (np.bool_(False), np.bool_, False),
+        (3, np.float32, 3.0),
+        (0.1, np.float32, 0.1),
+        (65504, np.float16, 65504.0),
+        (float("inf"), np.float16, float("inf")),
+        (2, np.complex64, 2 + 0j),
+        (1j, np.complex128, 1j),
+        (2**64 - 1, np.uint64, 2**64 - 1),
+    ],
+)
+def test_what_a_dtype_holds_is_a_python_number(value, dtype, wanted):
+    converted = convert_scalar(value, np.dtype(dtype), field="value")
+    assert converted == wanted
+    assert type(converted) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (128, np.int8),
+        (-1, np.uint8),
+        (2**64, np.uint64),
+        (1.0, np.int32),
+        (np.float32(2), np.int64),
+        (1j, np.float64),
+        (True, np.float32),
+        (2, np.bool_),
+        (1e6, np.float16),
+        (1e39, np.float32),
+        (1e39j, np.complex64),
+        (10**400, np.float64),
+        ("1", np.int32),
+        (None, np.float32),
+        (np.zeros(2), np.float32),
+        (np.zeros(2), np.bool_),
+        ([1], np.int32),
+        (object(), np.complex64),
+    ],
+)
+def test_what_a_dtype_does_not_hold_is_refused(value, dtype):
+    with pytest.raises(UpdateError) as caught:
+        convert_scalar(value, np.dtype(dtype), field="gain", error=UpdateError, node="scale")
+    assert (caught.value.field, caught.value.node) == ("gain", "scale")
+    assert caught.value.remedy
+    assert str(np.dtype(dtype)) in caught.value.rule
+
+
+@settings(deadline=None)
+@given(st.sampled_from("bhilqBHILQ"), st.integers(-(2**70), 2**70))
+def test_integers_convert_if_and_only_if_they_are_in_range(code, value):
+    dtype = np.dtype(code)
+    if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        assert convert_scalar(value, dtype, field="value") == value
+    else:
+        with pytest.raises(DeclarationError):
+            convert_scalar(value, dtype, field="value")
+
+
+def test_dates_and_times():
+    day = np.datetime64("2026-01-01")
+    assert convert_scalar(day, np.dtype("M8[s]"), field="when") == day
+    assert convert_scalar(np.timedelta64(2, "m"), np.dtype("m8[s]"), field="wait") == np.timedelta64(120, "s")
+    with pytest.raises(DeclarationError, match="datetime64"):
+        convert_scalar(5, np.dtype("M8[s]"), field="when")
+    with pytest.raises(DeclarationError, match="timedelta64"):
+        convert_scalar("soon", np.dtype("m8[s]"), field="wait")
+
+
+def test_the_default_of_a_param_is_converted():
+    assert GRAPH.param("half", np.float32, default=1).default == 1.0
+    assert GRAPH.param("none", np.float32).default is None
+    with pytest.raises(DeclarationError, match="default of param 'small'"):
+        GRAPH.param("small", np.uint8, default=256)
+    assert "small" not in GRAPH.operands
