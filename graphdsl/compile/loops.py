@@ -44,6 +44,13 @@ def call_two(function: int, first: int, second: int) -> int:
     return _call(function, (first, second))
 
 
+@njit("int32(uint64, uint64, uint64[::1], uint64[::1])", nogil=True, cache=True)
+def add_dependencies(function: int, graph: int, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> int:
+    """``function(graph, sources, targets, NULL, n)``; gives its result code."""
+    first, second = np.uint64(sources.ctypes.data), np.uint64(targets.ctypes.data)
+    return _call(function, (graph, first, second, np.uint64(0), np.uint64(len(sources))))
+
+
 @njit("int64(uint64[::1], uint8[::1], uint8[::1], uint64, uint64, uint64[::1], uint64[::1])", nogil=True, cache=True)
 def add_nodes(
     functions: np.ndarray[Any, Any],

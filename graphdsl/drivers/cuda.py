@@ -7,6 +7,7 @@ codes into errors.
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +22,20 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, Limits
 from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
+from graphdsl.drivers.structs import EMPTY, MEMCPY, MEMSET
 from graphdsl.errors import DriverError, GraphdslError
 
+_logger = logging.getLogger("graphdsl")
+
 _DLPACK_CUDA = 2  # kDLCUDA
+_ABI = 13000  # the CUDA version whose meaning of the plain function names is wanted
+_PROC_FLAGS = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+_NOT_FOUND = 500
+
+# The driver's functions by the kind of node, in the order of `graphdsl.drivers.structs`.
+_ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty"))
+_SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host"))
+
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 
@@ -286,9 +298,26 @@ class CudaDevice(OneByOne):
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
     ) -> None:
+        compiled = _compiled()
+        if compiled is not None:
+            code = compiled.loops.add_dependencies(compiled.add_dependencies, graph, sources, targets)
+            if code:
+                raise _error("cuGraphAddDependencies", driver.CUresult(code))
+            return
         befores = [driver.CUgraphNode(handle) for handle in sources.tolist()]
         afters = [driver.CUgraphNode(handle) for handle in targets.tolist()]
         _call(driver.cuGraphAddDependencies, graph, befores, afters, None, len(befores))
+
+    def graph_add_nodes(
+        self, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        compiled = _compiled()
+        if compiled is None:
+            return super().graph_add_nodes(graph, kinds, params)
+        handles = np.zeros(len(kinds), np.uint64)
+        outcome = compiled.loops.add_nodes(compiled.add, compiled.forms, kinds, graph, self.context, params, handles)
+        compiled.require(outcome, kinds, _ADD_CALLS)
+        return handles
 
     def graph_destroy(self, graph: Handle) -> None:
         _call(driver.cuGraphDestroy, graph)
@@ -308,7 +337,13 @@ class CudaDevice(OneByOne):
         _call(driver.cuGraphUpload, graph_exec, stream)
 
     def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
-        _call(driver.cuGraphLaunch, graph_exec, stream)
+        compiled = _compiled()
+        if compiled is None:
+            _call(driver.cuGraphLaunch, graph_exec, stream)
+            return
+        code = compiled.call_two(compiled.launch, graph_exec, stream)
+        if code:
+            raise _error("cuGraphLaunch", driver.CUresult(code))
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         _call(driver.cuGraphExecDestroy, graph_exec)
@@ -331,8 +366,67 @@ class CudaDevice(OneByOne):
         struct = driver.CUDA_HOST_NODE_PARAMS(_ptr=params)
         _call(driver.cuGraphExecHostNodeSetParams, graph_exec, node, struct)
 
+    def graph_exec_set_params(
+        self,
+        graph_exec: Handle,
+        kinds: np.ndarray[Any, Any],
+        nodes: np.ndarray[Any, Any],
+        params: np.ndarray[Any, Any],
+    ) -> None:
+        compiled = _compiled()
+        if compiled is None:
+            super().graph_exec_set_params(graph_exec, kinds, nodes, params)
+            return
+        outcome = compiled.set_params(compiled.change, compiled.forms, kinds, graph_exec, self.context, nodes, params)
+        if outcome != compiled.loops.NO_FAILURE:
+            compiled.require(outcome, kinds, _SET_CALLS)
+
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         _call(driver.cuGraphNodeSetEnabled, graph_exec, node, int(enabled))
+
+
+class _Compiled:
+    """The compiled loops, and the addresses of the driver functions that they call."""
+
+    def __init__(self) -> None:
+        from graphdsl.compile import loops
+
+        self.loops = loops
+        self.call_two = loops.call_two
+        self.set_params = loops.set_params
+        forms = {MEMCPY: loops.WITH_CONTEXT, MEMSET: loops.WITH_CONTEXT, EMPTY: loops.WITHOUT_PARAMS}
+        self.forms = np.array([forms.get(kind, loops.WITHOUT_CONTEXT) for kind in range(len(_ADD_CALLS))], np.uint8)
+        self.add = np.array([_address(call) for call in _ADD_CALLS], np.uint64)
+        self.change = np.array([_address(call) for call in _SET_CALLS], np.uint64)
+        self.add_dependencies = _address("cuGraphAddDependencies")
+        self.launch = _address("cuGraphLaunch")
+
+    def require(self, outcome: int, kinds: np.ndarray[Any, Any], calls: tuple[str, ...]) -> None:
+        """Raise what a loop ran into, if anything."""
+        if outcome == self.loops.NO_FAILURE:
+            return
+        index, code = self.loops.failure(outcome)
+        problem = _error(calls[kinds[index]], driver.CUresult(code))
+        problem.index = index
+        raise problem
+
+
+def _address(call: str) -> int:
+    """Address of a driver function, of the ABI that CUDA 13 gives to its plain name."""
+    address, found = _call(driver.cuGetProcAddress, call.encode(), _ABI, _PROC_FLAGS)
+    if found != driver.CUdriverProcAddressQueryResult.CU_GET_PROC_ADDRESS_SUCCESS:
+        raise DriverError("cuGetProcAddress", _NOT_FOUND, "CUDA_ERROR_NOT_FOUND", f"the driver has no {call}")
+    return int(address)
+
+
+@functools.cache
+def _compiled() -> _Compiled | None:
+    """The compiled loops; None where they cannot be had, which the logger says once."""
+    try:
+        return _Compiled()
+    except Exception as problem:  # Numba, LLVM and the driver fail in many ways; each has the same remedy
+        _logger.warning("driver calls are made one by one, because their loops could not be compiled: %s", problem)
+        return None
 
 
 @contextmanager
