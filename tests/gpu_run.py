@@ -72,7 +72,7 @@ def gpu_facts() -> dict[str, str]:
     device = Device()
     device.set_current()
     code, cuda = driver.cuDriverGetVersion()
-    if code:
+    if int(code):
         raise RuntimeError(f"cuDriverGetVersion returned {code}")
     return {
         "gpu": device.name,
