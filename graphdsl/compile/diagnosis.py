@@ -26,13 +26,14 @@ _REMEDIES = {
 
 def refused(kernel: Kernel, types: Types, problem: Exception) -> CompileError:
     """The error for a kernel that Numba does not compile for these types."""
-    said = essence(str(problem)) or type(problem).__name__
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(problem))  # Numba writes in colours where colorama is installed
+    said = essence(message) or type(problem).__name__
     typed = ", ".join(f"{name}: {kind}" for name, kind in zip(kernel.parameters, types))
     remedy = next((text for words, text in _REMEDIES.items() if words in said), "Change the kernel or its operands.")
     return CompileError(
         f"Numba does not compile {kernel.name}({typed}): {said}",
         field="kernel",
-        value=_line(*_place(problem, kernel)),
+        value=_line(*(_place_in_message(message) or _place_in_trace(problem) or _start(kernel))),
         remedy=remedy,
     )
 
@@ -64,18 +65,18 @@ def essence(message: str) -> str:
 _ABOUT_THE_WAY = re.compile(r"(\w+: )?Failed in |During:|File ")
 
 
-def _place(problem: Exception, kernel: Kernel) -> tuple[str, int]:
-    """File and line of the user's code that Numba was at; of the kernel's head if it does not tell."""
+def _place_in_message(message: str) -> tuple[str, int] | None:
+    """File and line of the user's code that a message names."""
     for pattern in (r"(?:at|from) (\S+) \((\d+)\)", r'File "([^"]+)", line (\d+):'):
-        said = re.search(pattern, str(problem))
+        said = re.search(pattern, message)
         if said is not None and not os.path.abspath(said[1]).startswith(_NUMBA):
             # Some messages have the path from the working folder.
             return (os.path.abspath(said[1]) if os.path.exists(said[1]) else said[1]), int(said[2])
-    return _place_in_trace(problem) or _start(kernel)
+    return None
 
 
 def _place_in_trace(problem: Exception) -> tuple[str, int] | None:
-    """Messages about overloads do not say the line, but what Numba was working on carries it."""
+    """The same, of what Numba was working on: messages about overloads do not say it."""
     found = None
     trace = problem.__traceback__
     while trace is not None:

@@ -14,9 +14,7 @@ import functools
 import hashlib
 import importlib.metadata
 import os
-import site
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -176,17 +174,16 @@ def _installed_version(module: str) -> str | None:
     package = module.partition(".")[0]
     if package in sys.stdlib_module_names:
         return sys.version
-    file = getattr(sys.modules.get(package), "__file__", None)
-    if file is None or not any(Path(file).is_relative_to(folder) for folder in _package_folders()):
+    found: Any = sys.modules.get(package)
+    file = getattr(found, "__file__", None)
+    if file is None:
         return None
-    version = getattr(sys.modules[package], "__version__", None) or _distribution_version(package)
+    # An installer leaves its records beside what it installs; code that is edited in place has none there.
+    folder = Path(file).parents[1 if hasattr(found, "__path__") else 0]
+    if not any(folder.glob("*.dist-info")):
+        return None
+    version = getattr(found, "__version__", None) or _distribution_version(package)
     return None if version == "unknown" else str(version)
-
-
-@functools.cache
-def _package_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return (paths["purelib"], paths["platlib"], site.getusersitepackages(), *site.getsitepackages())
 
 
 def _class_tokens(kind: type, seen: _Seen) -> Iterator[bytes]:

@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from numba.cuda import config, dispatcher, types
-from numba.cuda.compiler import compile_cuda, kernel_fixup
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.cudadrv.linkable_code import LinkableCode
 
@@ -32,6 +31,16 @@ from graphdsl.compile.signature import Types, located, parameter_layout
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.limits import DEFAULT_CAPABILITY
 from graphdsl.errors import CompileError, Location
+
+try:
+    from numba.cuda.compiler import compile_cuda, kernel_fixup
+except ImportError as problem:
+    raise CompileError(
+        f"Numba's CUDA compiler cannot be used: {problem}",
+        field="NUMBA_ENABLE_CUDASIM",
+        value=int(config.ENABLE_CUDASIM),
+        remedy="Unset NUMBA_ENABLE_CUDASIM, which puts a simulator in its place: gd.emulator() needs no variable.",
+    ) from None
 
 _images: weakref.WeakKeyDictionary[Kernel, dict[Any, KernelImage | CompileError]] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
@@ -196,6 +205,7 @@ def _returns(kernel: Kernel, what: str) -> CompileError:
 
 _EXTERNAL_FUNCTION = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)")
 _RESHAPE_FUNCTIONS = {"nocopy_empty_reshape", "numba_attempt_nocopy_reshape"}
+_DRIVER_FUNCTIONS = {"cudaGraphSetConditional"}  # the driver has it, without the 200 kB of the device runtime
 
 
 def _external(kernel: Kernel, library: Any, ptx: str) -> list[Code]:
@@ -215,7 +225,7 @@ def _external(kernel: Kernel, library: Any, ptx: str) -> list[Code]:
     codes = [_code(kernel, file) for file in files]
     if needed & _RESHAPE_FUNCTIONS:
         codes.append(_code(kernel, str(Path(dispatcher.__file__).with_name("reshape_funcs.cu"))))
-    if any(name.startswith("cuda") for name in needed):
+    if any(name.startswith("cuda") for name in needed - _DRIVER_FUNCTIONS):
         codes.append(device_runtime())
     return codes
 

@@ -41,7 +41,8 @@ def kernel_ptx(*, values: int = 1, shared: str = "", bounds: str = "") -> str:
 
 def assembled(ptx: str, target: tuple[int, int]) -> tuple[bytes, str]:
     """The cubin, and what the assembler says about it."""
-    options = LinkerOptions(arch=f"sm_{target[0]}{target[1]}", ptxas_options=["-v"])
+    # What nvJitLink has in its cache it does not assemble again, and then says nothing.
+    options = LinkerOptions(arch=f"sm_{target[0]}{target[1]}", ptxas_options=["-v"], no_cache=True)
     linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
     return linker.link("cubin").code, linker.get_info_log().split("'kernel'")[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from numba.cuda import dispatcher, types
 from numba.cuda.cudadrv.linkable_code import CUSource, PTXSource
 
 import graphdsl.compile.numba as compiling
-from graphdsl.compile.diagnosis import essence
+from graphdsl.compile.diagnosis import essence, refused
 from graphdsl.compile.elf import Resources
 from graphdsl.compile.image import KernelImage
 from graphdsl.compile.numba import compile_kernel, max_threads
@@ -163,6 +164,14 @@ def test_importing_says_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_numbas_simulator_in_place_of_its_compiler_is_named() -> None:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    code = "import graphdsl.compile.numba"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert "CompileError: NUMBA_ENABLE_CUDASIM = 1: Numba's CUDA compiler cannot be used" in done.stderr
+    assert "Unset NUMBA_ENABLE_CUDASIM" in done.stderr
+
+
 # Options
 
 
@@ -273,6 +282,20 @@ def test_code_that_device_functions_link(tmp_path: Path) -> None:
         x[0] = through(x[1])
 
     assert compiled(calls, VECTOR).registers
+
+
+def test_the_device_runtime_is_linked_where_it_is_needed() -> None:
+    last_error = cuda.declare_device("cudaGetLastError", types.int32(), abi="c")
+    set_condition = cuda.declare_device("cudaGraphSetConditional", types.void(types.uint64, types.uint32), abi="c")
+
+    def asks(x):  # type: ignore[no-untyped-def]
+        x[0] = last_error()
+
+    def sets(handle):  # type: ignore[no-untyped-def]
+        set_condition(handle, 1)
+
+    assert len(compiled(asks, VECTOR).cubin) > 100_000
+    assert len(compiled(sets, types.uint64).cubin) < 20_000
 
 
 @pytest.mark.parametrize("name", ["missing.ptx", "missing.txt"])
@@ -440,6 +463,14 @@ def test_remedies_follow_what_is_wrong() -> None:
         with pytest.raises(CompileError) as caught:
             compiled(function, VECTOR)
         assert remedy in caught.value.remedy
+
+
+def test_colours_are_left_out() -> None:
+    lines = ("Failed in cuda mode pipeline (step: x)", "\x1b[31mIt is so\x1b[0m", 'File "a.py", line 3:')
+    coloured = "\n".join(f"\x1b[1m{line}\x1b[0m" for line in lines)
+    error = refused(Kernel(scale), (VECTOR,), TypeError(coloured))
+    assert error.rule == "Numba does not compile scale(x: array(float32, 1d, C)): It is so"
+    assert error.value == "a.py:3"
 
 
 def test_memory_that_may_not_be_written() -> None:
