@@ -29,6 +29,7 @@ __all__ = [
     "check",
     "check_launch",
     "check_nodes",
+    "launch_fits",
     "rules",
     "rules_page",
 ]
@@ -157,6 +158,32 @@ def check_launch(
     launch = Launch([Subject(node, location)], tuple(grid), tuple(block), shared_bytes, image)
     context = Launches(limits, [launch])
     return [found for rule in _LAUNCH_RULES for found in rule.findings(context)]
+
+
+def launch_fits(dims: Sequence[int], limits: Limits, image: KernelImage) -> bool:
+    """True if `check_launch` would find nothing: the same question, for updates, where only the answer counts.
+
+    Parameters
+    ----------
+    dims : sequence of seven int
+        Grid and block in x, y and z, and the dynamic shared memory of a block in bytes.
+    limits : Limits
+        Of the device.
+    image : KernelImage
+        The compiled kernel.
+    """
+    grid_x, grid_y, grid_z, x, y, z, shared_bytes = dims
+    most, largest = limits.max_grid, limits.max_block
+    return (
+        1 <= grid_x <= most[0]
+        and 1 <= grid_y <= most[1]
+        and 1 <= grid_z <= most[2]
+        and 1 <= x <= largest[0]
+        and 1 <= y <= largest[1]
+        and 1 <= z <= largest[2]
+        and x * y * z <= min(limits.max_threads, image.max_threads)
+        and 0 <= shared_bytes <= limits.shared_optin_bytes - image.shared_bytes
+    )
 
 
 _LAUNCH_RULES = [rule for rule in rules() if rule.subject == "launch"]

@@ -318,12 +318,12 @@ class Context:
     def _resolve(self, group: KernelGroup) -> None:
         """Find types, layout and image of a group, or why there are none."""
         # Numba takes about a second to import, and a graph without kernels needs nothing of it.
-        from graphdsl.compile.signature import parameter_layout
+        from graphdsl.compile.signature import argument_types, parameter_layout
 
         first = group.nodes[0]
         group.image = (self._images or {}).get(first.name)
         try:
-            group.types = self._types(first, group.image)
+            group.types = argument_types(first.kernel, first.args, signature=_signature(first, group.image))
             group.layout = parameter_layout(group.types, first.kernel.parameters)
         except CompileError as problem:
             group.type_error = problem
@@ -332,20 +332,11 @@ class Context:
         if self._compile and group.layout.nbytes <= self.limits.parameter_bytes:
             self._compile_group(group)
 
-    def _types(self, node: KernelNode, image: KernelImage | None) -> tuple[Any, ...]:
-        """Numba types of the arguments: those that the kernel is compiled for, where it is."""
-        from graphdsl.compile.signature import argument_types
+    def type_errors(self, node: KernelNode, group: KernelGroup) -> list[CompileError]:
+        """All that is wrong with the types of the arguments of a node, in terms of its own operands."""
+        from graphdsl.compile.signature import argument_errors
 
-        signature = node.signature if image is None else image.layout.types
-        return argument_types(node.kernel, node.args, signature=signature, node=node.name, location=node.location)
-
-    def type_error(self, node: KernelNode, group: KernelGroup) -> CompileError:
-        """Why the arguments of a node have no types, in terms of its own operands."""
-        try:
-            self._types(node, group.image)
-        except CompileError as problem:
-            return problem
-        raise AssertionError(f"{node.name} has types, and {group.nodes[0].name}, which is alike, has none")
+        return argument_errors(node.kernel, node.args, signature=_signature(node, group.image))
 
     def _compile_group(self, group: KernelGroup) -> None:
         from graphdsl.compile.numba import compile_kernel
@@ -379,6 +370,11 @@ class Context:
         if type(x) is int and type(y) is int and type(z) is int:
             return x, y, z
         return self.value(x), self.value(y), self.value(z)
+
+
+def _signature(node: KernelNode, image: KernelImage | None) -> Any:
+    """What the arguments must fit: the types that the kernel is compiled for where it is, else what the node declares."""
+    return node.signature if image is None else image.layout.types
 
 
 def _param_values(definition: Definition, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, GraphdslError]]:

@@ -79,7 +79,8 @@ def argument_types(context: Context, found: Found) -> Iterator[Finding]:
     for group in context.groups:
         if group.type_error is not None and group.image is None:
             for node in group.nodes:
-                yield _of_compiler(found, context.type_error(node, group), node)
+                for problem in context.type_errors(node, group):
+                    yield _of_compiler(found, problem, node)
 
 
 def _of_compiler(found: Found, problem: CompileError, node: KernelNode, nodes: Sequence[KernelNode] = ()) -> Finding:
@@ -243,15 +244,15 @@ def compiled_types(context: Context, found: Found) -> Iterator[Finding]:
     for group in context.groups:
         if group.type_error is not None and group.image is not None:
             for node in group.nodes:
-                problem = context.type_error(node, group)
-                yield found(
-                    f"{node.kernel.name} was compiled for ({', '.join(map(str, group.image.layout.types))}), which an "
-                    "update keeps",
-                    node=node,
-                    field=problem.field,
-                    value=problem.value,
-                    remedy="Pass operands of these types, or instantiate a graph for the others.",
-                )
+                for problem in context.type_errors(node, group):
+                    yield found(
+                        f"{node.kernel.name} was compiled for ({', '.join(map(str, group.image.layout.types))}), which "
+                        "an update keeps",
+                        node=node,
+                        field=problem.field,
+                        value=problem.value,
+                        remedy="Pass operands of these types, or instantiate a graph for the others.",
+                    )
 
 
 @rule("GD211", "error", "A grid within the limits of the device", subject="launch")

@@ -48,9 +48,9 @@ def unset_param(context: Context, found: Found) -> Iterator[Finding]:
     for param in sorted(users, key=lambda param: param.name):
         first = users[param][0]
         nodes = dict.fromkeys(use.node.name for use in users[param])
-        others = f" ({len(nodes) - 1} more nodes use it)" if len(nodes) > 1 else ""
+        users_said = f", and {len(nodes)} nodes use it" if len(nodes) > 1 else ""
         yield found(
-            f"param {param.name!r} has no default and was given no value{others}",
+            f"param {param.name!r} has no default and was given no value{users_said}",
             node=first.node,
             nodes=nodes,
             field=first.field,

@@ -60,9 +60,9 @@ def cycle(context: Context, found: Found) -> Iterator[Finding]:
         # Of a long cycle, the edges that go against the declaration are the likely mistakes.
         suspects = edges if len(edges) <= _MAX_LISTED else [(a, b) for a, b in edges if position[b] < position[a]]
         written = [f"{a} -> {b} ({_short(dag.edges[a, b]['locations'][0])})" for a, b in suspects[:_MAX_LISTED]]
-        others = len(component) - len(names)
+        more = f", and {len(component)} nodes in all lie on cycles here" if len(component) > len(names) else ""
         yield found(
-            "a graph has no cycles" + (f", and {others} more nodes lie on cycles with these" if others else ""),
+            f"a graph has no cycles{more}",
             node=dag.nodes[names[0]]["node"],
             nodes=names,
             field="edges",

@@ -6,7 +6,6 @@ sense: it records what was said, and `graphdsl.check` judges it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -56,7 +55,11 @@ class Node:
 
     def replaced(self: NodeType, **fields: Any) -> NodeType:
         """A copy of the node with other values for some of its fields; the node itself stays as it is."""
-        made = copy.copy(self)
+        kind = type(self)
+        made = object.__new__(kind)
+        for slots in (Node.__slots__, kind.__slots__):
+            for slot in slots:
+                setattr(made, slot, getattr(self, slot))
         for field, value in fields.items():
             setattr(made, field, value)
         return made

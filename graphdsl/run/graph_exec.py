@@ -7,7 +7,7 @@ made before it is taken back.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from graphdsl.check import check
 from graphdsl.compile.numba import compile_kernel
 from graphdsl.compile.signature import argument_types
 from graphdsl.declare.definition import Definition, unknown_name
-from graphdsl.declare.expressions import convert_scalar, value_of
+from graphdsl.declare.expressions import convert_scalar, scalar_converter, value_of
 from graphdsl.declare.nodes import KernelNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.drivers.base import Driver, Handle
@@ -75,6 +75,9 @@ class GraphExec:
         self.device = device
         self._plan = made
         self._index = {node.name: i for i, node in enumerate(made.nodes)}
+        self._converters = {
+            name: scalar_converter(param.dtype, field=name, error=UpdateError) for name, param in made.params.items()
+        }
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
         self._unusable: str | None = None
@@ -101,7 +104,7 @@ class GraphExec:
         self._packing = Packing(made.nodes, kernels, device.context, current)
         self._updater = Updater(made.nodes, current, self._packing, device, self._hosts)
         self._updater.bind_hosts()
-        _raise_shared_bytes(made.nodes, kernels, current, device, log)
+        _allow_shared_bytes(made.nodes, kernels, current, log)
         emitted = emit(made, self._packing, device, self._stream, resources, log)
         self._graph_exec = emitted.graph_exec
         self._updater.attach(emitted.graph_exec, emitted.handles)
@@ -239,21 +242,27 @@ class GraphExec:
         ExecUnusableError
             If the driver refused and the values before could not be restored.
         """
-        self._require_usable()
+        if self._unusable is not None:
+            self._require_usable()
+        given = {**values, **named} if values else named
+        converters = self._converters
         changes, owners = {}, {}
-        for name, value in {**(values or {}), **named}.items():
-            if name in self._plan.params:
-                changes[name] = convert_scalar(value, self._plan.params[name].dtype, field=name, error=UpdateError)
+        for name, value in given.items():
+            convert = converters.get(name)
+            if convert is not None:
+                changes[name] = convert(value)
             elif name in self._plan.buffers:
                 changes[name] = self._memory.adopt(name, value).address
                 owners[name] = value
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
-        releases = self._guarded(lambda: self._updater.update(changes))
+        with self._noting_loss():
+            releases = self._updater.update(changes)
         for name, owner in owners.items():
             releases.append(_keeping(self._memory.owners[name]))
             self._memory.owners[name] = owner
-        self._retire(releases)
+        if releases:
+            self._retired.add(releases, self._last_stream)
 
     def node(self, name: str) -> NodeExec:
         """One node of the exec, to update, enable or disable it.
@@ -271,7 +280,15 @@ class GraphExec:
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()
         self._require_own(node)
-        self._retire(self._guarded(lambda: self._updater.update_node(index, node)))
+        with self._noting_loss():
+            releases = self._updater.update_node(index, node)
+        if releases:
+            self._retired.add(releases, self._last_stream)
+
+    def _update_numbers(self, index: int, node: KernelNode, arguments: Sequence[int]) -> None:
+        self._require_usable()
+        with self._noting_loss():
+            self._updater.update_numbers(index, node, arguments)
 
     def _require_own(self, node: Node) -> None:
         """Refuse operands that the exec has no memory or value for."""
@@ -286,16 +303,14 @@ class GraphExec:
                     location=node.location,
                 )
 
-    def _guarded(self, change: Callable[[], list[Release]]) -> list[Release]:
+    @contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        """Remembers that an update left the exec undefined."""
         try:
-            return change()
+            yield
         except ExecUnusableError as problem:
             self._unusable = problem.rule
             raise
-
-    def _retire(self, releases: list[Release]) -> None:
-        if releases:
-            self._retired.add(releases, self._last_stream)
 
     # Ending
 
@@ -344,21 +359,16 @@ def _param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _raise_shared_bytes(
-    nodes: Sequence[Node],
-    kernels: Sequence[LoadedKernel | None],
-    values: Mapping[str, Any],
-    device: Driver,
-    log: CallLog,
+def _allow_shared_bytes(
+    nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], values: Mapping[str, Any], log: CallLog
 ) -> None:
-    """Allow each kernel the most dynamic shared memory that one of its nodes asks for, where the default is less."""
+    """Let each kernel have the most dynamic shared memory that one of its nodes asks for."""
     most: dict[LoadedKernel, int] = {}
-    for node, kernel in zip(nodes, kernels):
+    for node, kernel in zip(nodes, kernels, strict=True):
         if kernel is not None and isinstance(node, KernelNode):
             most[kernel] = max(most.get(kernel, 0), value_of(node.shared_bytes, values))
     for kernel, nbytes in most.items():
-        if nbytes + kernel.image.shared_bytes > device.limits.shared_bytes:
-            device.kernel_set_max_shared_bytes(kernel.handle, nbytes)
+        if kernel.allow_shared_bytes(nbytes):
             log.add("cuKernelSetAttribute", kernel.image.name, MAX_DYNAMIC_SHARED_SIZE_BYTES=nbytes)
 
 

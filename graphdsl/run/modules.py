@@ -25,6 +25,8 @@ class LoadedKernel:
 
     def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
         self.image = image
+        self._device = device
+        self._shared_bytes = device.limits.shared_bytes - image.shared_bytes
         library = device.library_load_data(image)
         log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
         self._unload = weakref.finalize(self, device.library_unload, library)
@@ -36,6 +38,17 @@ class LoadedKernel:
         except BaseException:
             self._unload()
             raise
+
+    def allow_shared_bytes(self, nbytes: int) -> bool:
+        """Let nodes of the kernel have that much dynamic shared memory; True if the driver had to be told.
+
+        The limit is the kernel's, so it only ever rises: other nodes may need what they were allowed.
+        """
+        if nbytes <= self._shared_bytes:
+            return False
+        self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
+        self._shared_bytes = nbytes
+        return True
 
 
 _loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.WeakValueDictionary()

@@ -7,14 +7,15 @@ update finds it again. This module must not call the driver.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from graphdsl.compile.image import KernelImage
+from graphdsl.compile.image import KernelImage, Leaf, ParameterLayout
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr, convert_scalar
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
@@ -52,8 +53,6 @@ _UINT64 = np.dtype(np.uint64)
 _UINT32 = np.dtype(np.uint32)
 _ROW = struct.Struct("=Q3I3II4xQQQQ")  # KERNEL_NODE
 _GRID = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]
-_BLOCK = KERNEL_NODE.fields["block"][1]  # type: ignore[index]
-_SHARED = KERNEL_NODE.fields["shared_bytes"][1]  # type: ignore[index]
 
 
 class Derived(Expr):
@@ -174,12 +173,15 @@ class Site:
         What it follows from.
     field : str
         The node's field, as messages call it.
+    rules : "none", "launch" or "node"
+        Which rules a new value must keep besides fitting ``dtype``: those about launches, or any about the node.
     """
 
     offset: int
     dtype: np.dtype[Any]
     value: Expr
     field: str
+    rules: Literal["none", "launch", "node"]
 
 
 class Packing:
@@ -206,8 +208,8 @@ class Packing:
         context: int,
         values: Mapping[str, Any],
     ) -> None:
+        self.kernels = kernels
         self.images = images = [None if kernel is None else kernel.image for kernel in kernels]
-        self._kernels = [0 if kernel is None else kernel.handle for kernel in kernels]
         self.context = context
         self._structs = [_KINDS[type(node)][1] for node in nodes]
         self.offsets, self._parameters, self._pointers, nbytes = _place(nodes, images)
@@ -217,6 +219,7 @@ class Packing:
         self.arena = room[start : start + nbytes]
         self.address: int = self.arena.ctypes.data
         self._bytes = self.arena.data
+        self._words = self.arena.view(np.uint32)
         self.kinds = np.array([_KINDS[type(node)][0] for node in nodes], np.uint8)
         self.params = np.array([self.address + max(offset, 0) for offset in self.offsets], np.uint64)
         self.sites: list[list[Site]] = [[] for _ in nodes]
@@ -243,6 +246,25 @@ class Packing:
         elif isinstance(node, MemsetNode):
             self._write_fields(index, node, MEMSET_NODE, _memset_fields(node), values, memo)
 
+    def write_number(self, index: int, node: KernelNode, argument: int) -> None:
+        """Pack one argument of a kernel node that is a number; its sites, if it had any, are gone."""
+        image = self.images[index]
+        assert image is not None, node
+        layout = image.layout
+        start, packer = _argument_struct(layout, argument)
+        leaves = layout.codecs[argument].encode(node.args[argument], node.kernel.parameters[argument])
+        start += self._parameters[index]
+        packer.pack_into(self._bytes, start, *leaves)
+        if self.sites[index]:
+            end = start + packer.size
+            self.sites[index] = [site for site in self.sites[index] if not start <= site.offset < end]
+
+    def dims(self, index: int) -> list[int]:
+        """Grid, block and dynamic shared memory of a kernel node, as they are packed."""
+        start = (self.offsets[index] + _GRID) // 4
+        found: list[int] = self._words[start : start + 7].tolist()
+        return found
+
     def save(self, index: int) -> list[tuple[int, bytes]]:
         """The bytes that `write` may change for a node, with their offsets."""
         node_struct, image = self._structs[index], self.images[index]
@@ -264,17 +286,17 @@ class Packing:
     def _write_kernel(
         self, index: int, node: KernelNode, values: Mapping[str, Any], memo: dict[Expr, Any], sites: list[Site]
     ) -> None:
-        image = self.images[index]
-        assert image is not None, node
+        kernel = self.kernels[index]
+        assert kernel is not None, node
         base = self.offsets[index]
         dims = [*node.grid, *node.block, node.shared_bytes]
         for i, extent in enumerate(dims):
             if isinstance(extent, Expr):
                 field = "grid" if i < 3 else "block" if i < 6 else "shared_bytes"
-                sites.append(Site(base + _GRID + 4 * i, _UINT32, extent, field))
+                sites.append(Site(base + _GRID + 4 * i, _UINT32, extent, field, "launch"))
                 dims[i] = evaluated(extent, _UINT32, node, field, values, memo)
         pointers = self._pointers[index]
-        _ROW.pack_into(self._bytes, base, 0, *dims, self.address + pointers, 0, self._kernels[index], self.context)
+        _ROW.pack_into(self._bytes, base, 0, *dims, self.address + pointers, 0, kernel.handle, self.context)
 
     def _write_arguments(
         self,
@@ -293,7 +315,7 @@ class Packing:
         for i, (leaf, value) in enumerate(zip(layout.leaves, leaves)):
             if isinstance(value, Expr):
                 field = f"argument {node.kernel.parameters[leaf.argument]!r}"
-                sites.append(Site(start + leaf.offset, leaf.dtype, value, field))
+                sites.append(Site(start + leaf.offset, leaf.dtype, value, field, _rules_of(leaf, value)))
                 leaves[i] = evaluated(value, leaf.dtype, node, field, values, memo)
         layout.struct.pack_into(self._bytes, start, *leaves)
         address = self.address + start
@@ -316,7 +338,7 @@ class Packing:
             value = settled(value, values)
             if isinstance(value, Expr):
                 place, offset = dtype.fields[name][:2]  # type: ignore[index]
-                self.sites[index].append(Site(base + offset, place, value, field))
+                self.sites[index].append(Site(base + offset, place, value, field, "node"))
                 value = evaluated(value, place, node, field, values, memo)
             row[name] = value
 
@@ -340,6 +362,13 @@ def _place(nodes: Sequence[Node], images: Sequence[KernelImage | None]) -> tuple
     return offsets, parameters, pointers, end
 
 
+def _rules_of(leaf: Leaf, value: Expr) -> Literal["none", "node"]:
+    """A scalar, and an address that is re-bound as a whole, can be any; a view must stay in its buffer."""
+    is_scalar = leaf.path == () or leaf.path[-1] in ("real", "imag")
+    is_whole = isinstance(value, AddressOf) and not value.params
+    return "none" if is_scalar or is_whole else "node"
+
+
 def evaluated(
     value: Expr, dtype: np.dtype[Any], node: Node, field: str, values: Mapping[str, Any], memo: dict[Expr, Any]
 ) -> Any:
@@ -357,6 +386,17 @@ def evaluated(
     if isinstance(found, (np.datetime64, np.timedelta64)):
         found = int(found.astype(np.int64))  # a kernel is passed the count of units
     return convert_scalar(found, dtype, field=field, error=UpdateError, node=node.name, location=node.location)
+
+
+@functools.cache
+def _argument_struct(layout: ParameterLayout, argument: int) -> tuple[int, struct.Struct]:
+    """Where the leaves of an argument begin in the parameters, and how they are packed."""
+    own = [leaf for leaf in layout.leaves if leaf.argument == argument]
+    start = own[0].offset
+    alone = ParameterLayout(
+        tuple(replace(leaf, offset=leaf.offset - start) for leaf in own), layout.nbytes - start, (), ()
+    )
+    return start, alone.struct
 
 
 def _leaf_values(args: Sequence[Any], image: KernelImage, values: Mapping[str, Any], cache: LeafCache) -> list[Any]:

@@ -8,17 +8,18 @@ for what was set: the arena and the nodes kept here are the shadow of all of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphdsl.check import Finding, check_nodes
+from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
+from graphdsl.errors import CompileError, DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.emit import Handles, named
 from graphdsl.run.packing import Packing, Site, evaluated, names_of
@@ -27,7 +28,16 @@ Release = Callable[[], None]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
-@dataclass(frozen=True)
+class Batch(NamedTuple):
+    """Nodes to send to the driver, as its bulk call takes them."""
+
+    indices: Indices
+    kinds: np.ndarray[Any, Any]
+    handles: np.ndarray[Any, Any]
+    params: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Group:
     """Sites that hold one value: equal expressions stored with one dtype.
 
@@ -39,20 +49,26 @@ class Group:
         What messages call them.
     view : numpy.ndarray
         The arena as the dtype of the sites.
-    places : numpy.ndarray of int
-        Indices into ``view``.
+    first : int
+        Index of the first site in ``view``; the others hold the same.
+    places : int or numpy.ndarray of int
+        Indices of all of them.
     nodes : numpy.ndarray of int
         The nodes that the sites belong to.
+    rules : set of str
+        Which rules a new value must keep, see `Site`.
     """
 
     value: Expr
     field: str
     view: np.ndarray[Any, Any]
-    places: np.ndarray[Any, Any]
-    nodes: np.ndarray[Any, Any]
+    first: int
+    places: Any
+    nodes: Indices
+    rules: frozenset[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UpdatePlan:
     """What an update of a set of names touches.
 
@@ -60,15 +76,21 @@ class UpdatePlan:
     ----------
     groups : tuple of Group
         The values that follow from the names.
+    launches : tuple of int
+        One kernel node for each distinct launch that follows from the names.
     nodes : tuple of int
-        Nodes to check, in order.
+        Nodes that must be held to all rules.
     hosts : tuple of int
         Host nodes whose call has arguments that follow from the names.
+    batches : dict
+        Nodes to send, by which of the groups changed.
     """
 
     groups: tuple[Group, ...]
+    launches: tuple[int, ...]
     nodes: tuple[int, ...]
     hosts: tuple[int, ...]
+    batches: dict[tuple[bool, ...], Batch]
 
 
 class Updater:
@@ -92,7 +114,7 @@ class Updater:
         self._device = device
         self._hosts = hosts
         self._tokens: dict[int, int] = {}
-        self._plans: dict[frozenset[str], UpdatePlan] = {}
+        self._plans: dict[tuple[str, ...], UpdatePlan] = {}
         self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
         self._graph_exec: Handle = 0
         self._handles: Handles = np.zeros(0, np.uint64)
@@ -131,31 +153,29 @@ class Updater:
             If the driver refused; what was sent has been set back.
         """
         values = self.values
-        before = {name: values[name] for name, value in changes.items() if values[name] != value}
+        before = {name: values.get(name) for name, value in changes.items() if values.get(name) != value}
         if not before:
             return []
-        values.update((name, changes[name]) for name in before)
+        for name in before:
+            values[name] = changes[name]
         try:
-            return self._apply(self._plan(frozenset(before)))
+            return self._apply(self._plan(tuple(before)))
         except BaseException:
             values.update(before)
             raise
 
     def _apply(self, plan: UpdatePlan) -> list[Release]:
-        written: list[tuple[Group, np.ndarray[Any, Any]]] = []
+        written: list[tuple[Group, Any]] = []
         tokens: dict[int, int] = {}
         try:
-            memo: dict[Expr, Any] = {}
-            for group, value in [(group, self._evaluate(group, memo)) for group in plan.groups]:
-                before = group.view[group.places]
-                if (before != value).any():
-                    group.view[group.places] = value
-                    written.append((group, before))
-            self._require_valid(plan.nodes)
-            tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
-            self._write_hosts(tokens)
-            dirty = np.unique(np.concatenate([*(group.nodes for group, _ in written), list(tokens)])).astype(np.int64)
-            self._send(dirty, lambda: self._restore(written, tokens))
+            changed = self._write(plan.groups, written)
+            self._require_allowed(plan, written)
+            if plan.hosts:
+                tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
+                self._write_hosts(tokens)
+            if written or tokens:
+                batch = plan.batches.get(changed) or self._make_batch(plan, changed)
+                self._send(batch, lambda: self._restore(written, tokens))
         except ExecUnusableError:
             raise
         except BaseException:
@@ -163,81 +183,177 @@ class Updater:
             for token in tokens.values():
                 self._hosts.release(token)
             raise
-        return self._replace_tokens(tokens)
+        return self._replace_tokens(tokens) if tokens else []
+
+    def _write(self, groups: tuple[Group, ...], written: list[tuple[Group, Any]]) -> tuple[bool, ...]:
+        """Write the values that follow into the arena; tells for each group whether it changed.
+
+        All are evaluated before the first is written; ``written`` takes what was there before.
+        """
+        memo: dict[Expr, Any] = {}
+        found = [self._evaluate(group, memo) for group in groups]
+        changed = []
+        for group, value in zip(groups, found, strict=True):
+            before = group.view[group.first]
+            differs = bool(before != value)
+            changed.append(differs)
+            if differs:
+                group.view[group.places] = value
+                written.append((group, before))
+        return tuple(changed)
 
     def _evaluate(self, group: Group, memo: dict[Expr, Any]) -> Any:
         first = self.nodes[int(group.nodes[0])]
         return evaluated(group.value, group.view.dtype, first, group.field, self.values, memo)
+
+    def _require_allowed(self, plan: UpdatePlan, written: Sequence[tuple[Group, Any]]) -> None:
+        """Hold what was written to the rules that its groups ask for."""
+        rules = {rule for group, _ in written for rule in group.rules}
+        if "launch" in rules:
+            for index in plan.launches:
+                self._require_launch(index)
+        if "node" in rules:
+            self._require_valid(plan.nodes)
+
+    def _require_launch(self, index: int) -> None:
+        kernel = self._packing.kernels[index]
+        assert kernel is not None, index
+        dims = self._packing.dims(index)
+        if not launch_fits(dims, self._device.limits, kernel.image):
+            self._require_valid([index])
+        kernel.allow_shared_bytes(dims[-1])
 
     def _host_node(self, index: int) -> HostNode:
         node = self.nodes[index]
         assert isinstance(node, HostNode), node
         return node
 
-    def _restore(self, written: list[tuple[Group, np.ndarray[Any, Any]]], tokens: Mapping[int, int]) -> None:
+    def _restore(self, written: Sequence[tuple[Group, Any]], tokens: Mapping[int, int]) -> None:
         for group, before in written:
             group.view[group.places] = before
         self._write_hosts({index: self._tokens[index] for index in tokens})
 
-    def _plan(self, names: frozenset[str]) -> UpdatePlan:
+    def _plan(self, names: tuple[str, ...]) -> UpdatePlan:
         found = self._plans.get(names)
         if found is None:
-            found = self._plans[names] = self._make_plan(names)
+            found = self._plans[names] = self._make_plan(frozenset(names))
         return found
 
     def _make_plan(self, names: frozenset[str]) -> UpdatePlan:
         sites: dict[tuple[Expr, np.dtype[Any]], list[tuple[int, Site]]] = defaultdict(list)
+        launches: dict[Any, int] = {}
+        nodes = set()
         for index, of_node in enumerate(self._packing.sites):
             for site in of_node:
                 if names_of(site.value) & names:
                     sites[site.value, site.dtype].append((index, site))
+                    if site.rules == "launch":
+                        launches.setdefault(self._launch_key(index), index)
+                    elif site.rules == "node":
+                        nodes.add(index)
         groups = tuple(self._group(value, dtype, found) for (value, dtype), found in sites.items())
         hosts = tuple(
             index
             for index, node in enumerate(self.nodes)
             if isinstance(node, HostNode) and any(names & _operand_names(arg) for arg in node.args)
         )
-        return UpdatePlan(groups, tuple(sorted({int(i) for group in groups for i in group.nodes})), hosts)
+        return UpdatePlan(groups, tuple(launches.values()), tuple(sorted(nodes)), hosts, {})
+
+    def _launch_key(self, index: int) -> Any:
+        node: Any = self.nodes[index]
+        return node.grid, node.block, node.shared_bytes, self._packing.images[index]
 
     def _group(self, value: Expr, dtype: np.dtype[Any], found: list[tuple[int, Site]]) -> Group:
         if dtype not in self._views:
             arena = self._packing.arena
             whole = len(arena) // dtype.itemsize * dtype.itemsize
             self._views[dtype] = arena[:whole].view(dtype)
-        places = np.array([site.offset // dtype.itemsize for _, site in found])
-        nodes = np.array([index for index, _ in found])
-        return Group(value, found[0][1].field, self._views[dtype], places, nodes)
+        places = [site.offset // dtype.itemsize for _, site in found]
+        return Group(
+            value,
+            found[0][1].field,
+            self._views[dtype],
+            places[0],
+            places[0] if len(places) == 1 else np.array(places),
+            np.array([index for index, _ in found]),
+            frozenset(site.rules for _, site in found) - {"none"},
+        )
+
+    def _make_batch(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Batch:
+        parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
+        indices = np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
+        made = plan.batches[changed] = self._batch(indices)
+        return made
+
+    def _batch(self, indices: Indices) -> Batch:
+        packing = self._packing
+        return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
 
     # Node by node
 
     def update_node(self, index: int, node: Node) -> list[Release]:
         """Set a node to other fields; gives what to release once no launch uses it."""
-        before = self.nodes[index]
-        saved, sites = self._packing.save(index), self._packing.sites[index]
         tokens: dict[int, int] = {}
+        with self._restoring(index, node) as restore:
+            self._require_valid([index])
+            try:
+                if isinstance(node, HostNode):
+                    tokens[index] = self._hosts.bind(node, self.values)
+                    self._write_hosts(tokens)
+                else:
+                    self._packing.write(index, node, self.values, {}, {})
+                    if isinstance(node, KernelNode):
+                        self._require_launch(index)
+                self._send(self._batch(np.array([index])), restore)
+            except BaseException:
+                for token in tokens.values():
+                    self._hosts.release(token)
+                raise
+        self._plans.clear()
+        return self._replace_tokens(tokens)
+
+    def update_numbers(self, index: int, node: KernelNode, arguments: Sequence[int]) -> None:
+        """Set a kernel node to one that differs in some arguments, all of them numbers.
+
+        The short way: numbers can break no rule but that of their type.
+        """
+        sites = self._packing.sites[index]
+        with self._restoring(index, node) as restore:
+            try:
+                for argument in arguments:
+                    self._packing.write_number(index, node, argument)
+            except CompileError as problem:
+                raise UpdateError(
+                    problem.rule,
+                    node=node.name,
+                    field=problem.field,
+                    value=problem.value,
+                    remedy=problem.remedy,
+                    location=node.location,
+                ) from None
+            packing, whole = self._packing, slice(index, index + 1)
+            one = Batch(np.array([index]), packing.kinds[whole], self._handles[whole], packing.params[whole])
+            self._send(one, restore)
+        if self._packing.sites[index] is not sites:
+            self._plans.clear()
+
+    @contextmanager
+    def _restoring(self, index: int, node: Node) -> Iterator[Callable[[], None]]:
+        """Puts a node in the place of another for as long as nothing fails; gives what puts the other back."""
+        before, sites, saved = self.nodes[index], self._packing.sites[index], self._packing.save(index)
 
         def restore() -> None:
             self.nodes[index] = before
             self._packing.restore(index, saved, sites)
+            if index in self._tokens:
+                self._write_hosts({index: self._tokens[index]})
 
         self.nodes[index] = node
         try:
-            self._require_valid([index])
-            if isinstance(node, HostNode):
-                tokens[index] = self._hosts.bind(node, self.values)
-                self._write_hosts(tokens)
-            else:
-                self._packing.write(index, node, self.values, {}, {})
-            self._send(np.array([index]), restore)
-        except ExecUnusableError:
-            raise
+            yield restore
         except BaseException:
             restore()
-            for token in tokens.values():
-                self._hosts.release(token)
             raise
-        self._plans.clear()
-        return self._replace_tokens(tokens)
 
     def set_enabled(self, index: int, enabled: bool) -> None:
         """Enable or disable a kernel, memcpy or memset node for the launches that follow."""
@@ -272,25 +388,29 @@ class Updater:
 
     def _require_valid(self, indices: Iterable[int]) -> None:
         """Refuse what a check would: the same rules, on the nodes touched, with the values as they would be."""
+        indices = list(indices)
         touched = [self.nodes[index] for index in indices]
         images = {self.nodes[index].name: self._packing.images[index] for index in indices}
         errors = check_nodes(touched, values=self.values, limits=self._device.limits, images=images).errors
         if errors:
             raise _refused(errors)
 
-    def _send(self, indices: Indices, restore: Callable[[], None]) -> None:
+    def _send(self, batch: Batch, restore: Callable[[], None]) -> None:
         """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
+        _, kinds, handles, params = batch
         try:
-            self._send_nodes(indices)
+            self._device.graph_exec_set_params(self._graph_exec, kinds, handles, params)
         except DriverError as problem:
             restore()
-            blamed = self.nodes[int(indices[problem.index])]
-            self._send_back(indices[: problem.index], blamed)
+            count = problem.index
+            blamed = self.nodes[int(batch.indices[count])]
+            self._send_back(Batch(*(part[:count] for part in batch)), blamed)
             raise named(problem, blamed) from problem
 
-    def _send_back(self, indices: Indices, blamed: Node) -> None:
+    def _send_back(self, batch: Batch, blamed: Node) -> None:
+        _, kinds, handles, params = batch
         try:
-            self._send_nodes(indices)
+            self._device.graph_exec_set_params(self._graph_exec, kinds, handles, params)
         except DriverError as problem:
             raise ExecUnusableError(
                 f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
@@ -298,12 +418,6 @@ class Updater:
                 field="update",
                 remedy="Instantiate the graph again.",
             ) from problem
-
-    def _send_nodes(self, indices: Indices) -> None:
-        packing = self._packing
-        self._device.graph_exec_set_params(
-            self._graph_exec, packing.kinds[indices], self._handles[indices], packing.params[indices]
-        )
 
 
 def _operand_names(operand: Any) -> frozenset[str]:

@@ -187,6 +187,8 @@ def test_changed_nodes_are_held_to_their_image(demo):
     assert (found.code, found.node, found.field) == ("GD206", "run", "argument 'x'")
     found = only(check_nodes([run.replaced(args=(demo.x, demo.gain))], **held))
     assert (found.code, found.node, found.field, found.value) == ("GD206", "run", "argument 'n'", "gain")
+    both = check_nodes([run.replaced(args=(demo.table, 1.5))], **held)
+    assert judged(both) == [("GD206", "run", "argument 'x'"), ("GD206", "run", "argument 'n'")]
     found = only(check_nodes([run.replaced(args=(demo.x,))], **held))
     assert (found.code, found.value) == ("GD201", "missing n")
 

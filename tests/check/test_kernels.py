@@ -95,6 +95,27 @@ def test_an_argument_of_no_type_that_a_kernel_takes(demo):
     assert "external" in found.remedy
 
 
+def test_one_wrong_argument_hides_no_other(demo):
+    launch(demo, args=(np.zeros(3), demo.y, "text", demo.n), name="of_no_type")
+    declared = "void(float64[::1], float32[::1], int16, int32)"
+    launch(demo, args=(demo.x, [demo.y], demo.gain, demo.n), signature=declared, name="declared")
+    assert judged(cheap(demo.g)) == [
+        ("GD202", "of_no_type", "argument 'x'"),
+        ("GD202", "of_no_type", "argument 'gain'"),
+        ("GD202", "declared", "argument 'x'"),
+        ("GD202", "declared", "argument 'y'"),
+        ("GD202", "declared", "argument 'gain'"),
+    ]
+
+
+@pytest.mark.parametrize("signature", ["void(float32)", "what?", "float32(float32[:], float32[:], float32, int32)"])
+def test_a_signature_that_is_none(demo, signature):
+    launch(demo, signature=signature)
+    found = only(cheap(demo.g))
+    assert (found.code, found.node, found.field) == ("GD202", "scale", "signature")
+    assert found.location == demo.g.node("scale").location
+
+
 @pytest.mark.parametrize("value", [127, -128, 0, True])
 def test_literals_that_a_narrow_signature_takes(demo, value):
     launch(demo, args=(demo.x, demo.y, demo.gain, value), signature="void(float32[::1], float32[::1], float32, int8)")

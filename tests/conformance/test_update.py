@@ -232,3 +232,41 @@ def test_calls_are_the_same_on_every_driver(device):
         "cuGraphInstantiateWithParams",
         "cuGraphUpload",
     ]
+
+
+def test_more_shared_memory_than_the_default_is_allowed_by_an_update(device):
+    g = gd.Graph("shared")
+    nbytes = g.param("nbytes", np.int64, default=128)
+    args = (g.host_array("x", 32, np.float32), g.host_array("out", 1, np.float32))
+    g.kernel(kernels.sum_dynamic_shared, grid=1, block=32, args=args, shared_bytes=nbytes, name="sum")
+    with g.instantiate(device) as exe:
+        exe["x"][:] = 1
+        for count in (100_000, 128, 150_000):
+            exe["out"][:] = 0
+            exe.update(nbytes=count)
+            exe.launch()
+            exe.synchronize()
+            assert exe["out"][0] == 32
+        with pytest.raises(gd.UpdateError, match="sum") as caught:
+            exe.update(nbytes=300_000)
+        assert caught.value.field == "shared_bytes"
+        assert exe["nbytes"] == 150_000
+
+
+def test_numbers_of_one_node_are_converted_and_checked(device):
+    with chain(2).instantiate(device) as exe:
+        exe.node("add000").update(args={"value": 2, "n": 16})
+        np.testing.assert_array_equal(result(exe), np.where(np.arange(32) < 16, 3, 1))
+        for bad in ({"n": 2.5}, {"n": 2**40}, {"value": "much"}, {"colour": 1}):
+            with pytest.raises(gd.UpdateError) as caught:
+                exe.node("add000").update(args=bad)
+            assert caught.value.node == "add000"
+        np.testing.assert_array_equal(result(exe), np.where(np.arange(32) < 16, 3, 1))
+        exe.node("add000").update(args={"value": exe_param(exe, "value")})
+        exe.update(value=4.0)
+        np.testing.assert_array_equal(result(exe), np.where(np.arange(32) < 16, 8, 4))
+
+
+def exe_param(exe, name):
+    """The param of that name, as the graph declared it."""
+    return next(arg for arg in exe.node("add001").node.args if getattr(arg, "name", None) == name)
