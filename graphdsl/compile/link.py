@@ -92,11 +92,14 @@ def link(
     try:
         linked: bytes = Linker(*objects, options=options).link("cubin").code
     except Exception as problem:  # the backends raise errors of their own
+        said = _essence(problem)
         raise CompileError(
-            f"nvJitLink does not link it for {arch}: {_essence(problem)}",
+            f"nvJitLink does not link it for {arch}: {said}",
             field="link",
             value=", ".join(code.name for code in codes),
-            remedy="Give what it misses with link= at @cuda.jit or cuda.declare_device, made for this device.",
+            remedy="Choose another target, or install a newer CUDA toolkit."
+            if "_ARCH" in said
+            else "Give what it misses with link= at @cuda.jit or cuda.declare_device, made for this device.",
         ) from problem
     return linked
 

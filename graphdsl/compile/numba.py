@@ -126,7 +126,7 @@ def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int]) -> 
         lineinfo=bool(options.get("lineinfo")),
         include_paths=[path for path in config.CUDA_NVRTC_EXTRA_SEARCH_PATHS.split(":") if path],
     )
-    resources = read_resources(cubin, entry, target)
+    resources = _resources(kernel, cubin, entry, target)
     _require_layout(kernel, layout, resources)
     return KernelImage(
         name=kernel.name,
@@ -263,6 +263,18 @@ def _unsupported(kernel: Kernel, why: str, remedy: str) -> CompileError:
     return CompileError(
         f"{kernel.name} cannot be a node: {why}", field="kernel", value=diagnosis.place_of(kernel), remedy=remedy
     )
+
+
+def _resources(kernel: Kernel, cubin: bytes, entry: str, target: tuple[int, int]) -> Resources:
+    try:
+        return read_resources(cubin, entry, target)
+    except ValueError as problem:
+        raise CompileError(
+            f"the machine code cannot be read: {problem}",
+            field="kernel",
+            value=kernel.name,
+            remedy="This nvJitLink writes another format: install a version that graphdsl was tested with.",
+        ) from None
 
 
 def _require_layout(kernel: Kernel, layout: ParameterLayout, resources: Resources) -> None:

@@ -506,6 +506,15 @@ def test_a_convention_that_changed_is_noticed(monkeypatch: pytest.MonkeyPatch) -
         compiled(other, VECTOR)
 
 
+def test_machine_code_of_another_format_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(x):  # type: ignore[no-untyped-def]
+        x[0] = 1
+
+    monkeypatch.setattr(compiling, "link", lambda *_, **__: b"something else")
+    with pytest.raises(CompileError, match="the machine code cannot be read: not a cubin"):
+        compiled(other, VECTOR)
+
+
 # Once for all
 
 
