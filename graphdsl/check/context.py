@@ -373,7 +373,7 @@ class Context:
 
 
 def _signature(node: KernelNode, image: KernelImage | None) -> Any:
-    """What the arguments must fit: the types that the kernel is compiled for where it is, else what the node declares."""
+    """What arguments must fit: the types that the kernel is compiled for, if it is, else what the node declares."""
     return node.signature if image is None else image.layout.types
 
 

@@ -230,7 +230,7 @@ def compiled_types(context: Context, found: Found) -> Iterator[Finding]:
     ```python wrong
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), name="scale")
     exe = g.instantiate()
-    exe.node("scale").update(args=(x, y, gain, 2.5))
+    exe.node("scale").update(args=(x, y, gain, gain))
     ```
 
     **Right**
@@ -238,7 +238,7 @@ def compiled_types(context: Context, found: Found) -> Iterator[Finding]:
     ```python right
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), name="scale")
     exe = g.instantiate()
-    exe.node("scale").update(args=(x, y, gain, 2))
+    exe.node("scale").update(args=(y, x, gain, 2))
     ```
     """
     for group in context.groups:

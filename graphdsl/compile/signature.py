@@ -81,14 +81,26 @@ def argument_types(
         return memo[key]
     except (KeyError, TypeError):  # new, or with something that does not hash and will be refused
         pass
-    try:
-        found = _derive(kernel, args, signature)
-    except CompileError as error:
-        raise located(error, node, location) from error.__cause__
+    found = _examined(kernel, args, signature)
+    if isinstance(found, list):
+        raise located(found[0], node, location) from found[0].__cause__
     if len(memo) >= _MEMO_LIMIT:
         memo.clear()
     memo[key] = found
     return found
+
+
+def argument_errors(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    *,
+    signature: Any = None,
+    node: str | None = None,
+    location: Location | None = None,
+) -> list[CompileError]:
+    """All that is wrong with the arguments of a launch; `argument_types`, given the same, raises the first."""
+    found = _examined(kernel, args, signature)
+    return [located(error, node, location) for error in found] if isinstance(found, list) else []
 
 
 _MEMO_LIMIT = 4096
@@ -112,11 +124,25 @@ def _kind(operand: Any, by_value: bool) -> Any:
     return kind if kind in _PLAIN or (kind is int and -(2**63) <= operand < 2**63) else (kind, operand)
 
 
-def _derive(kernel: Kernel, args: tuple[Any, ...], signature: Any) -> Types:
-    _require_count(kernel, args)
-    own = tuple(_type_of(arg, name) for arg, name in zip(args, kernel.parameters))
+def _examined(kernel: Kernel, args: tuple[Any, ...], signature: Any) -> Types | list[CompileError]:
+    """The types of a launch, or all that is wrong with its arguments."""
+    try:
+        _require_count(kernel, args)
+        declared = _declared(kernel, signature)
+    except CompileError as error:
+        return [error]
+    own = tuple(_type_or_error(arg, name) for arg, name in zip(args, kernel.parameters))
+    if declared:
+        return _chosen(kernel, args, own, declared)
+    return [found for found in own if isinstance(found, CompileError)] or own
+
+
+def _declared(kernel: Kernel, signature: Any) -> list[Types]:
     declared = [_parsed(signature)] if signature is not None else list(kernel.signatures)
-    return _chosen(kernel, args, own, declared) if declared else own
+    for wanted in declared:
+        if len(wanted) != len(kernel.parameters):
+            raise _bad_signature(wanted, f"{kernel!r} takes {len(kernel.parameters)} arguments, not {len(wanted)}")
+    return declared
 
 
 def _require_count(kernel: Kernel, args: tuple[Any, ...]) -> None:
@@ -147,26 +173,38 @@ def _bad_signature(signature: Any, why: str) -> CompileError:
     return CompileError(why, field="signature", value=repr(signature), remedy="Write it like void(float32[:], int32).")
 
 
-def _chosen(kernel: Kernel, args: tuple[Any, ...], found: Types, declared: list[Types]) -> Types:
-    """The declared signature that fits exactly, else the first that fits, else an error about the nearest."""
-    if found in declared:
-        return found
+def _chosen(kernel: Kernel, args: tuple[Any, ...], own: Types, declared: list[Types]) -> Types | list[CompileError]:
+    """The declared signature that fits exactly, else the first that fits, else what is wrong for the nearest."""
+    if own in declared:
+        return own
     misfits = []
     for wanted in declared:
-        if len(wanted) != len(kernel.parameters):
-            raise _bad_signature(wanted, f"{kernel!r} takes {len(kernel.parameters)} arguments, not {len(wanted)}")
-        misfits.append([i for i, arg in enumerate(args) if not _fits(arg, found[i], wanted[i])])
-        if not misfits[-1]:
+        arguments = zip(kernel.parameters, args, own, wanted)
+        errors = [error for argument in arguments if (error := _misfit(*argument)) is not None]
+        if not errors:
             return wanted
-    nearest = min(range(len(declared)), key=lambda i: len(misfits[i]))
-    index = misfits[nearest][0]
-    wanted, name = declared[nearest][index], kernel.parameters[index]
-    raise CompileError(
-        f"the signature declares {wanted}, and {found[index]} does not convert to it without loss",
+        misfits.append(errors)
+    return min(misfits, key=len)
+
+
+def _misfit(name: str, operand: Any, found: Any, wanted: Any) -> CompileError | None:
+    if isinstance(found, CompileError):
+        return found
+    if _fits(operand, found, wanted):
+        return None
+    return CompileError(
+        f"the signature declares {wanted}, and {found} does not convert to it without loss",
         field=f"argument {name!r}",
-        value=repr(args[index]),
-        remedy=f"Pass a {wanted}, or declare {name} as {found[index]} in the signature.",
+        value=repr(operand),
+        remedy=f"Pass one of type {wanted}, or declare {name} as {found} in the signature.",
     )
+
+
+def _type_or_error(operand: Any, name: str) -> Any:
+    try:
+        return _type_of(operand, name)
+    except CompileError as error:
+        return error
 
 
 def _type_of(operand: Any, name: str) -> Any:

@@ -68,7 +68,7 @@ def test_a_wrong_number_of_arguments_does_not_hide_the_launch(demo):
 
 
 def test_arguments_that_a_declared_signature_does_not_take(demo):
-    declared = "void(float32[::1], float64[::1], float32, int16)"
+    declared = "void(float32[::1], float64[::1], float32, int64)"
     launch(demo, signature=declared)
     found = only(cheap(demo.g))
     assert (found.code, found.node, found.field) == ("GD202", "scale", "argument 'y'")
@@ -89,7 +89,7 @@ def test_each_node_is_told_about_its_own_operand(demo):
 
 
 def test_an_argument_of_no_type_that_a_kernel_takes(demo):
-    launch(demo, args=(np.zeros(3), demo.y, "text", demo.n))
+    launch(demo, args=(np.zeros(3), demo.y, demo.gain, demo.n))
     found = only(cheap(demo.g))
     assert (found.code, found.field) == ("GD202", "argument 'x'")
     assert "external" in found.remedy
