@@ -104,24 +104,22 @@ def argument_errors(
 
 
 _MEMO_LIMIT = 4096
-_PLAIN = (bool, float, complex)
+_PLAIN = frozenset({bool, float, complex})
 _memos: weakref.WeakKeyDictionary[Kernel, dict[Any, Types]] = weakref.WeakKeyDictionary()
 
 
 def _kind(operand: Any, by_value: bool) -> Any:
     """What the type of an operand follows from. A declared signature is chosen by the values of literals too."""
+    kind = type(operand)
     if isinstance(operand, Array):
         return operand.dtype, operand.layout, len(operand.shape), operand.buffer.readonly
-    if isinstance(operand, Expr):
+    if not by_value and (kind in _PLAIN or (kind is int and -(2**63) <= operand < 2**63)):
+        return kind
+    if isinstance(operand, Expr) or (isinstance(operand, np.generic) and not by_value):
         return (operand.dtype,)
-    kind = type(operand)
     if isinstance(operand, tuple):
         return (kind, *[_kind(item, by_value) for item in operand])
-    if by_value:
-        return kind, operand
-    if isinstance(operand, np.generic):
-        return (operand.dtype,)
-    return kind if kind in _PLAIN or (kind is int and -(2**63) <= operand < 2**63) else (kind, operand)
+    return kind, operand
 
 
 def _examined(kernel: Kernel, args: tuple[Any, ...], signature: Any) -> Types | list[CompileError]:
