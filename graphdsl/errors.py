@@ -151,7 +151,9 @@ class DriverError(GraphdslError):
 class MemoryFault(DriverError):
     """A node touched memory that it may not: outside an allocation, after its release, or before it was written.
 
-    Only the emulator can tell; a GPU reports some of these as ``CUDA_ERROR_ILLEGAL_ADDRESS`` and misses others.
+    Only the emulator can tell; a GPU reports some of these as ``CUDA_ERROR_ILLEGAL_ADDRESS`` and misses others. What
+    the emulator knows it adds as attributes: ``kind``, ``address``, ``nbytes``, ``allocation`` (address and size) and
+    ``offset`` in it; from a kernel ``argument``, ``index``, ``thread``, ``block`` and ``source`` (file and line) too.
     """
 
 

@@ -19,7 +19,7 @@ from numba.cuda import types
 from numba.cuda.np import numpy_support
 
 from graphdsl.drivers.emulator.memory import AddressSpace, Region
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, AccessError
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, AccessError
 
 _INDEX_TYPES = (int, np.integer, slice, EllipsisType, type(None))
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -141,13 +141,13 @@ class Array:
         address = None
         if all(isinstance(item, (int, np.integer)) for item in keys):
             address = self._address() + sum(int(index) * stride for index, stride in zip(keys, self.strides))
-        return self._error(OUTSIDE, key, f"{action} of an array of shape {self.shape}", address)
+        return self._error(OUTSIDE_ARRAY, key, f", {action} in an array of shape {self.shape}", address)
 
     def _never_written(self, key: Any) -> AccessError:
         keys = key if isinstance(key, tuple) else (key,)
         wrapped = [index + extent if index < 0 else index for index, extent in zip(keys, self.shape)]
         address = self._address() + sum(int(index) * stride for index, stride in zip(wrapped, self.strides))
-        return self._error(NEVER_WRITTEN, key, f"an array of shape {self.shape}", address)
+        return self._error(NEVER_WRITTEN, key, f" of an array of shape {self.shape}", address)
 
     def _address(self) -> int:
         """Address of the first element: 0 and up in memory that has none."""
@@ -155,7 +155,7 @@ class Array:
 
     def _error(self, kind: str, key: Any, what: str, address: int | None) -> AccessError:
         label = text_of(self._label)
-        text = f"{label}[{_key_text(key)}], {what}"
+        text = f"{label}[{_key_text(key)}]{what}"
         details: dict[str, Any] = {"argument": root_of(self._label), "index": key, "nbytes": self.itemsize}
         if self._region.base:
             details["allocation"] = (self._region.base, self._region.nbytes)

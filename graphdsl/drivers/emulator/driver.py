@@ -8,15 +8,10 @@ lost. One lock guards everything: a host node must not wait for another thread t
 
 from __future__ import annotations
 
-import functools
 import itertools
 import random
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +20,7 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes
+from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
 from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
@@ -33,34 +29,15 @@ from graphdsl.drivers.emulator.problems import (
     INVALID_HANDLE,
     NO_BINARY_FOR_GPU,
     NOT_FOUND,
-    NOT_PERMITTED,
     AccessError,
     Problem,
     StructureProblem,
 )
 from graphdsl.errors import DeclarationError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _handles = itertools.count(0xE000_0000, 0x10)
 _DLPACK_CPU = 1
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
-_HISTORY = 1000
-
-
-def _driver_call(call: str) -> Callable[[Callable[Concatenate[Emulator, P], R]], Callable[Concatenate[Emulator, P], R]]:
-    """Make a method the driver function ``call``: guarded, recorded, and raising the driver's errors."""
-
-    def decorate(method: Callable[Concatenate[Emulator, P], R]) -> Callable[Concatenate[Emulator, P], R]:
-        @functools.wraps(method)
-        def called(self: Emulator, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with self._during(call):
-                return method(self, *args, **kwargs)
-
-        return called
-
-    return decorate
 
 
 class Emulator(OneByOne):
@@ -82,8 +59,12 @@ class Emulator(OneByOne):
     ----------
     name, emulated, limits, context
         As `Driver` has them.
+    gate : Gate
+        What all calls pass through.
     history : collections.deque of str
         Names of the driver functions that were called, the last 1,000 of them.
+    fail_next : callable
+        Plans a failure of a coming call, for tests of what happens then; see `Gate.fail_next`.
 
     Raises
     ------
@@ -120,17 +101,17 @@ class Emulator(OneByOne):
         self.limits = replace(limits, name=self.name)
         self.context: Handle = next(_handles)
         self.order = order
-        self.history: deque[str] = deque(maxlen=_HISTORY)
+        self.gate = Gate()
+        self.history = self.gate.history
+        self.fail_next = self.gate.fail_next
         self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {})
         self._rng = random.Random(seed)
-        self._lock = threading.RLock()
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
         self._streams: set[Handle] = set()
         self._events: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
         self._fault: Problem | None = None
-        self._planned: dict[str, list[tuple[int, int]]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name}, order={self.order!r}>"
@@ -141,7 +122,7 @@ class Emulator(OneByOne):
     def live(self) -> dict[str, int]:
         """How many of each kind of resource have not been given back."""
         space = self._machine.space
-        with self._lock:
+        with self.gate.lock:
             return {
                 "allocations": len(space.live("device")),
                 "pinned": len(space.live("pinned")),
@@ -155,50 +136,8 @@ class Emulator(OneByOne):
     @property
     def allocations(self) -> list[tuple[Address, int]]:
         """Address and size of each allocation of device memory that has not been freed."""
-        with self._lock:
+        with self.gate.lock:
             return [(region.base, region.nbytes) for region in self._machine.space.live("device")]
-
-    def fail_next(self, call: str, code: int, after: int = 0) -> None:
-        """Make a coming call of a driver function fail before it does anything.
-
-        Parameters
-        ----------
-        call : str
-            The driver's name of it, such as ``"cuGraphExecKernelNodeSetParams"``.
-        code : int
-            The result code.
-        after : int
-            How many calls of it go well before.
-        """
-        with self._lock:
-            self._planned.setdefault(call, []).append((after, code))
-
-    # Around every call
-
-    @contextmanager
-    def _during(self, call: str) -> Iterator[None]:
-        if nodes.in_host_function():
-            raise Problem(
-                "a host node may make no driver calls",
-                NOT_PERMITTED,
-                "Make the call in another node or after the launch.",
-            ).error(call)
-        with self._lock:
-            self.history.append(call)
-            try:
-                self._fail_as_planned(call)
-                yield
-            except Problem as problem:
-                raise problem.error(call) from problem.__cause__
-
-    def _fail_as_planned(self, call: str) -> None:
-        planned = self._planned.pop(call, [])
-        later = [(after - 1, code) for after, code in planned if after]
-        if later:
-            self._planned[call] = later
-        for after, code in planned:
-            if not after:
-                raise Problem("fail_next asked for this", code)
 
     def _report_fault(self) -> None:
         """Raise what went wrong in a node since the last report."""
@@ -208,7 +147,7 @@ class Emulator(OneByOne):
 
     # Kernels
 
-    @_driver_call("cuLibraryLoadData")
+    @driver_call("cuLibraryLoadData")
     def library_load_data(self, image: KernelImage) -> Handle:
         major, minor = self.limits.compute_capability
         if image.target[0] != major or image.target[1] > minor:
@@ -222,19 +161,19 @@ class Emulator(OneByOne):
         self._machine.kernels[handle] = kernel
         return library
 
-    @_driver_call("cuLibraryGetKernel")
+    @driver_call("cuLibraryGetKernel")
     def library_get_kernel(self, library: Handle, name: str) -> Handle:
         handle = _known(self._libraries, library, "library")
         if name != self._machine.kernels[handle].image.entry:
             raise Problem(f"the library has no kernel {name!r}", NOT_FOUND)
         return handle
 
-    @_driver_call("cuKernelGetParamInfo")
+    @driver_call("cuKernelGetParamInfo")
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
         layout = _known(self._machine.kernels, kernel, "kernel").image.layout
         return tuple((leaf.offset, leaf.dtype.itemsize) for leaf in layout.leaves)
 
-    @_driver_call("cuKernelSetAttribute")
+    @driver_call("cuKernelSetAttribute")
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
         found = _known(self._machine.kernels, kernel, "kernel")
         most = self.limits.shared_optin_bytes - found.image.shared_bytes
@@ -242,7 +181,7 @@ class Emulator(OneByOne):
             raise Problem(f"{nbytes} bytes of dynamic shared memory, and {found.image.name!r} can have 0 to {most}")
         found.max_shared_bytes = nbytes
 
-    @_driver_call("cuLibraryUnload")
+    @driver_call("cuLibraryUnload")
     def library_unload(self, library: Handle) -> None:
         handle = _known(self._libraries, library, "library")
         del self._libraries[library]
@@ -250,25 +189,25 @@ class Emulator(OneByOne):
 
     # Memory
 
-    @_driver_call("cuMemAlloc")
+    @driver_call("cuMemAlloc")
     def mem_alloc(self, nbytes: int) -> Address:
         return self._machine.space.allocate(nbytes).base
 
-    @_driver_call("cuMemFree")
+    @driver_call("cuMemFree")
     def mem_free(self, address: Address) -> None:
         if address:
             self._machine.space.release(address, "device")
 
-    @_driver_call("cuMemHostAlloc")
+    @driver_call("cuMemHostAlloc")
     def mem_host_alloc(self, nbytes: int) -> Bytes:
         return self._machine.space.allocate_pinned(nbytes)
 
-    @_driver_call("cuMemFreeHost")
+    @driver_call("cuMemFreeHost")
     def mem_free_host(self, array: np.ndarray[Any, Any]) -> None:
         if array.size:
             self._machine.space.release(array.ctypes.data, "pinned")
 
-    @_driver_call("cuMemcpyHtoDAsync")
+    @driver_call("cuMemcpyHtoDAsync")
     def memcpy_htod(self, destination: Address, source: np.ndarray[Any, Any], stream: Handle) -> None:
         self._report_fault()
         self._check_stream(stream)
@@ -276,7 +215,7 @@ class Emulator(OneByOne):
             self._on_device(destination)
             self._machine.space.writing(destination, source.nbytes)[:] = _bytes(source)
 
-    @_driver_call("cuMemcpyDtoHAsync")
+    @driver_call("cuMemcpyDtoHAsync")
     def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
         self._report_fault()
         self._check_stream(stream)
@@ -292,7 +231,7 @@ class Emulator(OneByOne):
     def dlpack_device(self) -> tuple[int, int]:
         return _DLPACK_CPU, 0
 
-    @_driver_call("cuMemGetAddressRange")
+    @driver_call("cuMemGetAddressRange")
     def dlpack_export(
         self,
         address: Address,
@@ -310,40 +249,40 @@ class Emulator(OneByOne):
 
     # Streams and events
 
-    @_driver_call("cuStreamCreate")
+    @driver_call("cuStreamCreate")
     def stream_create(self) -> Handle:
         return _added(self._streams)
 
-    @_driver_call("cuStreamSynchronize")
+    @driver_call("cuStreamSynchronize")
     def stream_synchronize(self, stream: Handle) -> None:
         self._check_stream(stream)
         self._report_fault()
 
-    @_driver_call("cuStreamDestroy")
+    @driver_call("cuStreamDestroy")
     def stream_destroy(self, stream: Handle) -> None:
         _discard(self._streams, stream, "stream")
 
-    @_driver_call("cuEventCreate")
+    @driver_call("cuEventCreate")
     def event_create(self) -> Handle:
         return _added(self._events)
 
-    @_driver_call("cuEventRecord")
+    @driver_call("cuEventRecord")
     def event_record(self, event: Handle, stream: Handle) -> None:
         self._check_event(event)
         self._check_stream(stream)
 
-    @_driver_call("cuEventQuery")
+    @driver_call("cuEventQuery")
     def event_query(self, event: Handle) -> bool:
         self._check_event(event)
         self._report_fault()
         return True
 
-    @_driver_call("cuEventSynchronize")
+    @driver_call("cuEventSynchronize")
     def event_synchronize(self, event: Handle) -> None:
         self._check_event(event)
         self._report_fault()
 
-    @_driver_call("cuEventDestroy")
+    @driver_call("cuEventDestroy")
     def event_destroy(self, event: Handle) -> None:
         _discard(self._events, event, "event")
 
@@ -357,29 +296,29 @@ class Emulator(OneByOne):
 
     # Building graphs
 
-    @_driver_call("cuGraphCreate")
+    @driver_call("cuGraphCreate")
     def graph_create(self) -> Handle:
         handle = next(_handles)
         self._graphs[handle] = Graph()
         return handle
 
-    @_driver_call("cuGraphAddKernelNode")
+    @driver_call("cuGraphAddKernelNode")
     def graph_add_kernel_node(self, graph: Handle, params: Address) -> Handle:
         return self._add_node(graph, nodes.KERNEL, params)
 
-    @_driver_call("cuGraphAddMemcpyNode")
+    @driver_call("cuGraphAddMemcpyNode")
     def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
         return self._add_node(graph, nodes.MEMCPY, params)
 
-    @_driver_call("cuGraphAddMemsetNode")
+    @driver_call("cuGraphAddMemsetNode")
     def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
         return self._add_node(graph, nodes.MEMSET, params)
 
-    @_driver_call("cuGraphAddHostNode")
+    @driver_call("cuGraphAddHostNode")
     def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
         return self._add_node(graph, nodes.HOST, params)
 
-    @_driver_call("cuGraphAddEmptyNode")
+    @driver_call("cuGraphAddEmptyNode")
     def graph_add_empty_node(self, graph: Handle) -> Handle:
         return self._add_node(graph, nodes.EMPTY, 0)
 
@@ -389,7 +328,7 @@ class Emulator(OneByOne):
         found.add(node)
         return node.handle
 
-    @_driver_call("cuGraphAddDependencies")
+    @driver_call("cuGraphAddDependencies")
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
     ) -> None:
@@ -400,14 +339,14 @@ class Emulator(OneByOne):
         for source, target in zip(sources.tolist(), targets.tolist()):
             found.connect(source, target)
 
-    @_driver_call("cuGraphDestroy")
+    @driver_call("cuGraphDestroy")
     def graph_destroy(self, graph: Handle) -> None:
         _known(self._graphs, graph, "graph").alive = False
         del self._graphs[graph]
 
     # Running graphs
 
-    @_driver_call("cuGraphInstantiateWithParams")
+    @driver_call("cuGraphInstantiateWithParams")
     def graph_instantiate_with_params(self, graph: Handle) -> Handle:
         found = _known(self._graphs, graph, "graph")
         blamed = node_in_cycle(found)
@@ -417,13 +356,13 @@ class Emulator(OneByOne):
         self._execs[handle] = Exec(found, self.order, self._rng)
         return handle
 
-    @_driver_call("cuGraphUpload")
+    @driver_call("cuGraphUpload")
     def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
         self._report_fault()
         _known(self._execs, graph_exec, "exec")
         self._check_stream(stream)
 
-    @_driver_call("cuGraphLaunch")
+    @driver_call("cuGraphLaunch")
     def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
         self._report_fault()
         found = _known(self._execs, graph_exec, "exec")
@@ -443,26 +382,26 @@ class Emulator(OneByOne):
         problem.details["node_handle"] = node.handle
         self._fault = problem
 
-    @_driver_call("cuGraphExecDestroy")
+    @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         _known(self._execs, graph_exec, "exec")
         del self._execs[graph_exec]
 
     # Updating execs
 
-    @_driver_call("cuGraphExecKernelNodeSetParams")
+    @driver_call("cuGraphExecKernelNodeSetParams")
     def graph_exec_kernel_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         self._set_params(graph_exec, node, nodes.KERNEL, params)
 
-    @_driver_call("cuGraphExecMemcpyNodeSetParams")
+    @driver_call("cuGraphExecMemcpyNodeSetParams")
     def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         self._set_params(graph_exec, node, nodes.MEMCPY, params)
 
-    @_driver_call("cuGraphExecMemsetNodeSetParams")
+    @driver_call("cuGraphExecMemsetNodeSetParams")
     def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         self._set_params(graph_exec, node, nodes.MEMSET, params)
 
-    @_driver_call("cuGraphExecHostNodeSetParams")
+    @driver_call("cuGraphExecHostNodeSetParams")
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         self._set_params(graph_exec, node, nodes.HOST, params)
 
@@ -474,7 +413,7 @@ class Emulator(OneByOne):
         kind.accept(found.params, new)
         found.params = new
 
-    @_driver_call("cuGraphNodeSetEnabled")
+    @driver_call("cuGraphNodeSetEnabled")
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         found = _known(self._execs, graph_exec, "exec").node(node)
         if not found.kind.can_disable:

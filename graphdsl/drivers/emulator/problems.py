@@ -65,7 +65,7 @@ class AccessError(Problem):
     Parameters
     ----------
     kind : str
-        ``OUTSIDE``, ``RELEASED`` or ``NEVER_WRITTEN``.
+        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``RELEASED`` or ``NEVER_WRITTEN``.
     text : str
         Where and what.
     code : int
@@ -78,7 +78,7 @@ class AccessError(Problem):
     error_class = MemoryFault
 
     def __init__(self, kind: str, text: str, code: int = INVALID_VALUE, **details: Any) -> None:
-        super().__init__(f"{kind}: {text}", code, kind=kind, **details)
+        super().__init__(f"{kind}: {text}", code, _REMEDIES[kind], kind=kind, **details)
         self.kind = kind
         self.text = text
 
@@ -89,6 +89,14 @@ class StructureProblem(Problem):
     result = "CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE"
 
 
+OUTSIDE_ARRAY = "index outside of an array"
 OUTSIDE = "access outside of an allocation"
 RELEASED = "access to released memory"
 NEVER_WRITTEN = "read of never-written bytes"
+
+_REMEDIES = {
+    OUTSIDE_ARRAY: "Keep the index inside of the shape; on a GPU it reaches whatever lies there.",
+    OUTSIDE: "Check the address and the size.",
+    RELEASED: "Release memory after the last launch that uses it.",
+    NEVER_WRITTEN: "Write it before, by a copy, a memset or a kernel that an edge orders before.",
+}

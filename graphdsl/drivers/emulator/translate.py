@@ -11,6 +11,7 @@ that attribute, with the `DeviceApi` in front of the arguments.
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import math
 import sys
@@ -61,12 +62,12 @@ class Translator:
         if original in self._functions:
             return self._functions[original]
         code = original.__code__
-        namespace: dict[str, Any] = {"__builtins__": builtins, "__name__": original.__module__}
+        namespace: dict[str, Any] = {"__builtins__": builtins, "__name__": str(original.__module__)}
         cells = tuple(CellType() for _ in original.__closure__ or ())
         copy = FunctionType(code, namespace, original.__name__, original.__defaults__, cells or None)
         copy.__kwdefaults__ = original.__kwdefaults__
         self._functions[original] = copy
-        for name in set(_names(code)) & original.__globals__.keys():
+        for name in set(_globals_of(code)) & original.__globals__.keys():
             namespace[name] = self.value(original.__globals__[name])
         for cell, source in zip(cells, original.__closure__ or ()):
             try:
@@ -107,12 +108,12 @@ class _Module:
         return found
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    """Names of globals and attributes that a function uses, those of the functions inside it too."""
-    yield from code.co_names
+def _globals_of(code: CodeType) -> Iterator[str]:
+    """Names of the globals that a function uses, and those that the functions inside it use."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _globals_of(constant)
 
 
 def _is_foreign(function: FunctionType) -> bool:

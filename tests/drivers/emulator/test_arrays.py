@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphdsl.drivers.emulator.arrays import Array, Record, array_at, array_in, mirror
 from graphdsl.drivers.emulator.memory import AddressSpace, Region, fresh
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, RELEASED, AccessError
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, OUTSIDE_ARRAY, RELEASED, AccessError
 
 RECORD = np.dtype([("a", np.int8), ("b", np.float64), ("c", np.float32, (3,))], align=True)
 
@@ -50,12 +50,12 @@ def test_indices_wrap_around_as_numba_compiles_them() -> None:
 @pytest.mark.parametrize("key", [5, -6, 10**9])
 def test_indices_outside_of_the_shape(key: int) -> None:
     array = written(np.arange(5.0))
-    with pytest.raises(AccessError, match=rf"x\[{key}\], read of an array of shape \(5,\)") as read:
+    with pytest.raises(AccessError, match=rf"x\[{key}\], read in an array of shape \(5,\)") as read:
         array[key]
     with pytest.raises(AccessError, match="write") as write:
         array[key] = 0
     for caught in (read, write):
-        assert caught.value.kind == OUTSIDE
+        assert caught.value.kind == OUTSIDE_ARRAY
         assert (caught.value.details["argument"], caught.value.details["index"]) == ("x", key)
     assert read.value.details["offset"] == 8 * key
 

@@ -11,7 +11,7 @@ from numba import cuda, types
 
 from graphdsl.compile.image import ArrayValue
 from graphdsl.drivers.emulator import Emulator
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, RELEASED
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, RELEASED
 from graphdsl.errors import DriverError, MemoryFault
 from tests.drivers.emulator.conftest import Bench
 
@@ -535,5 +535,5 @@ def test_a_write_beyond_an_array_does_not_reach_its_neighbour(bench: Bench) -> N
     array = ArrayValue(address, (4,), (4,))
     params = bench.kernel(bench.load(fill, *KINDS), KINDS, (array, 1), block=(5, 1, 1))
     bench.launch(bench.chain((bench.device.graph_add_kernel_node, params))[0])
-    assert sync_fault(bench).kind == OUTSIDE  # type: ignore[attr-defined]
+    assert sync_fault(bench).kind == OUTSIDE_ARRAY  # type: ignore[attr-defined]
     assert bench.download(address, 8, np.int32).tolist() == [1] * 4 + [0] * 4

@@ -1,0 +1,99 @@
+"""What every driver call of the emulator passes through: one at a time, recorded, failing where a test plans it.
+
+It gives errors the name of the call that reports them. This module must not know what calls do.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from graphdsl.drivers.emulator.nodes import in_host_function
+from graphdsl.drivers.emulator.problems import NOT_PERMITTED, Problem
+
+_HISTORY = 1000
+
+
+class Gate:
+    """Lets calls through.
+
+    Attributes
+    ----------
+    lock : threading.RLock
+        Held during every call.
+    history : collections.deque of str
+        Names of the driver functions that were called, the last 1,000 of them.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.history: deque[str] = deque(maxlen=_HISTORY)
+        self._planned: dict[str, list[tuple[int, int]]] = {}
+
+    def fail_next(self, call: str, code: int, after: int = 0) -> None:
+        """Make a coming call of a driver function fail before it does anything.
+
+        Parameters
+        ----------
+        call : str
+            The driver's name of it, such as ``"cuGraphExecKernelNodeSetParams"``.
+        code : int
+            The result code.
+        after : int
+            How many calls of it go well before.
+        """
+        with self.lock:
+            self._planned.setdefault(call, []).append((after, code))
+
+    @contextmanager
+    def passing(self, call: str) -> Iterator[None]:
+        """Around one call."""
+        if in_host_function():
+            rule = "a host node may make no driver calls"
+            raise Problem(rule, NOT_PERMITTED, "Make the call in another node or after the launch.").error(call)
+        with self.lock:
+            self.history.append(call)
+            try:
+                self._fail_as_planned(call)
+                yield
+            except Problem as problem:
+                raise problem.error(call) from problem.__cause__
+
+    def _fail_as_planned(self, call: str) -> None:
+        planned = self._planned.pop(call, [])
+        later = [(after - 1, code) for after, code in planned if after]
+        if later:
+            self._planned[call] = later
+        for after, code in planned:
+            if not after:
+                raise Problem("fail_next asked for this", code)
+
+
+class Gated(Protocol):
+    """What has a gate."""
+
+    @property
+    def gate(self) -> Gate: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self", bound=Gated)
+
+
+def driver_call(call: str) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R]]:
+    """Make a method the driver function of that name: it runs inside of the gate."""
+
+    def decorate(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+        @functools.wraps(method)
+        def called(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with self.gate.passing(call):
+                return method(self, *args, **kwargs)
+
+        return called
+
+    return decorate
