@@ -8,6 +8,7 @@ them once however many nodes share it. This module must know nothing of nodes.
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Union
@@ -156,9 +157,9 @@ class Param(Expr):
 
 
 class BinaryExpr(Expr):
-    """One operation on two operands, at least one of them an expression."""
+    """One operation on two operands, at least one of them an expression. Made by `_binary_expr` alone."""
 
-    __slots__ = ("_hash", "function", "left", "right")
+    __slots__ = ("__weakref__", "function", "left", "right")
 
     def __init__(self, function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> None:
         self.function = function
@@ -166,7 +167,6 @@ class BinaryExpr(Expr):
         self.right = right
         self.params = _params(left) | _params(right)
         self.dtype = _result_type(function, left, right) if dtype is None else dtype
-        self._hash = hash((function, left, right))
 
     def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
         memo = {} if memo is None else memo
@@ -185,24 +185,23 @@ class BinaryExpr(Expr):
             pending.pop()
         return memo[self]
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, BinaryExpr) or self._hash != other._hash:
-            return False
-        # 1 == 1.0 == True in Python, but they promote differently.
-        return (
-            self.function == other.function
-            and self.dtype == other.dtype
-            and self.left == other.left
-            and self.right == other.right
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
     def __repr__(self) -> str:
         return _text(self, depth=12)
+
+
+# Equal expressions are one object, so that sharing them costs a comparison of identities and no more.
+_made: weakref.WeakValueDictionary[Any, BinaryExpr] = weakref.WeakValueDictionary()
+
+
+def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> BinaryExpr:
+    key = (function, *_identity(left), *_identity(right), dtype)
+    found = _made.get(key)
+    return _made.setdefault(key, BinaryExpr(function, left, right, dtype)) if found is None else found
+
+
+def _identity(side: Scalar) -> tuple[Any, ...]:
+    """What equal operands have in common. 1, 1.0 and True, or 0.0 and -0.0, are equal to Python but not here."""
+    return (side,) if isinstance(side, Expr) else (type(side), repr(side))
 
 
 def _text(operand: Scalar, depth: int) -> str:
@@ -225,7 +224,7 @@ def _binary(function: str, left: Any, right: Any) -> Expr:
     for side in (left, right):
         if not isinstance(side, (Expr, int, float, complex, np.number, np.bool_)):
             return NotImplemented  # type: ignore[no-any-return]  # for Python to turn into a TypeError
-    return BinaryExpr(function, left, right)
+    return _binary_expr(function, left, right)
 
 
 def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
@@ -252,6 +251,9 @@ def _undefined(function: str, left: Scalar, right: Scalar, what: str) -> Declara
     )
 
 
+_EXTENT = np.dtype(np.int64)
+
+
 def extent_expr(function: str, left: int | Expr, right: int | Expr) -> Expr:
     """Arithmetic on sizes and indices: int64 whatever the dtypes of the params, since sizes count bytes.
 
@@ -262,7 +264,7 @@ def extent_expr(function: str, left: int | Expr, right: int | Expr) -> Expr:
     >>> extent_expr("*", row, 4096).dtype
     dtype('int64')
     """
-    return BinaryExpr(function, left, right, np.dtype(np.int64))
+    return _binary_expr(function, left, right, _EXTENT)
 
 
 def _require_scalars(call: str, operands: Iterable[Any]) -> None:
@@ -323,7 +325,7 @@ def maximum(left: Scalar, right: Scalar) -> Any:
 def _call(function: str, left: Any, right: Any) -> Any:
     _require_scalars(function, (left, right))
     if isinstance(left, Expr) or isinstance(right, Expr):
-        return BinaryExpr(function, left, right)
+        return _binary_expr(function, left, right)
     try:
         return _FUNCTIONS[function](left, right)
     except ZeroDivisionError:
@@ -391,7 +393,6 @@ def convert_scalar(
     raise error(rule, field=field, value=value, remedy="Pass a value in range, or use a wider dtype.", **details)
 
 
-# What each kind of dtype takes, in words and as Python types. A bool is an int to Python, and 0 and 1 are bools here.
 def scalar_converter(
     dtype: np.dtype[Any], *, field: str, error: type[GraphdslError] = DeclarationError
 ) -> Callable[[Any], Any]:
@@ -422,6 +423,7 @@ def _short_way(dtype: np.dtype[Any]) -> tuple[type | None, Any, Any]:
     return None, 0, 0
 
 
+# What each kind of dtype takes, in words and as Python types. A bool is an int to Python, and 0 and 1 are bools here.
 _WANTED: dict[str, tuple[str, Any]] = {
     "b": ("a bool", int),
     "i": ("an integer", int),

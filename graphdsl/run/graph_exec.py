@@ -31,6 +31,7 @@ from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.packing import Packing
 from graphdsl.run.retire import Retired
 from graphdsl.run.stream import stream_handle
+from graphdsl.run.templates import Shared
 from graphdsl.run.update import Release, Updater
 
 
@@ -92,7 +93,7 @@ class GraphExec:
         self._stream = device.stream_create()
         log.add("cuStreamCreate")
         resources.callback(device.stream_destroy, self._stream)
-        kernels = [_load(node, device, log) for node in made.nodes]
+        kernels = _load(made.nodes, device, log)
         resources.callback(kernels.clear)
         self._memory = Memory(made, device, log)
         resources.callback(self._memory.release)
@@ -101,7 +102,7 @@ class GraphExec:
         self._retired = Retired(device)
         resources.callback(self._retired.close)
         current = {**_param_values(made, values), **self._memory.addresses}
-        self._packing = Packing(made.nodes, kernels, device.context, current)
+        self._packing = Packing(made.nodes, kernels, device.context, Shared(current))
         self._updater = Updater(made.nodes, current, self._packing, device, self._hosts)
         self._updater.bind_hosts()
         _allow_shared_bytes(made.nodes, kernels, current, log)
@@ -256,8 +257,11 @@ class GraphExec:
                 owners[name] = value
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
-        with self._noting_loss():
+        try:  # the hot path: a context manager would cost as much as the rest
             releases = self._updater.update(changes)
+        except ExecUnusableError as problem:
+            self._unusable = problem.rule
+            raise
         for name, owner in owners.items():
             releases.append(_keeping(self._memory.owners[name]))
             self._memory.owners[name] = owner
@@ -342,12 +346,21 @@ def _close(device: Driver, pending: dict[Handle, Any], resources: ExitStack) -> 
             device.stream_synchronize(handle)
 
 
-def _load(node: Node, device: Driver, log: CallLog) -> LoadedKernel | None:
-    if not isinstance(node, KernelNode):
-        return None
-    types = argument_types(node.kernel, node.args, signature=node.signature, node=node.name, location=node.location)
+def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:
+    """The kernel of each node on the device; None for a node of another kind."""
     target = device.limits.compute_capability
-    return load(compile_kernel(node.kernel, types, target, node=node.name, location=node.location), device, log)
+    alike: dict[Any, LoadedKernel] = {}  # operands are known by identity: the nodes keep them alive
+
+    def loaded(node: KernelNode) -> LoadedKernel:
+        key = (node.kernel, id(node.signature), *map(id, node.args))
+        found = alike.get(key)
+        if found is None:
+            details: dict[str, Any] = {"node": node.name, "location": node.location}
+            types = argument_types(node.kernel, node.args, signature=node.signature, **details)
+            found = alike[key] = load(compile_kernel(node.kernel, types, target, **details), device, log)
+        return found
+
+    return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]
 
 
 def _param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,10 @@ from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode,
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CompileError, DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
+from graphdsl.run.derived import Site, evaluated, names_of
 from graphdsl.run.emit import Handles, named
-from graphdsl.run.packing import Packing, Site, evaluated, names_of
+from graphdsl.run.packing import Packing
+from graphdsl.run.templates import Shared
 
 Release = Callable[[], None]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -243,8 +245,8 @@ class Updater:
         sites: dict[tuple[Expr, np.dtype[Any]], list[tuple[int, Site]]] = defaultdict(list)
         launches: dict[Any, int] = {}
         nodes = set()
-        for index, of_node in enumerate(self._packing.sites):
-            for site in of_node:
+        for index in range(len(self.nodes)):
+            for site in self._packing.sites(index):
                 if names_of(site.value) & names:
                     sites[site.value, site.dtype].append((index, site))
                     if site.rules == "launch":
@@ -289,6 +291,10 @@ class Updater:
         packing = self._packing
         return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
 
+    def _batch_of_one(self, index: int) -> Batch:
+        whole = slice(index, index + 1)
+        return Batch(np.array([index]), self._packing.kinds[whole], self._handles[whole], self._packing.params[whole])
+
     # Node by node
 
     def update_node(self, index: int, node: Node) -> list[Release]:
@@ -301,10 +307,10 @@ class Updater:
                     tokens[index] = self._hosts.bind(node, self.values)
                     self._write_hosts(tokens)
                 else:
-                    self._packing.write(index, node, self.values, {}, {})
+                    self._packing.write(index, node, Shared(self.values))
                     if isinstance(node, KernelNode):
                         self._require_launch(index)
-                self._send(self._batch(np.array([index])), restore)
+                self._send(self._batch_of_one(index), restore)
             except BaseException:
                 for token in tokens.values():
                     self._hosts.release(token)
@@ -317,34 +323,40 @@ class Updater:
 
         The short way: numbers can break no rule but that of their type.
         """
-        sites = self._packing.sites[index]
-        with self._restoring(index, node) as restore:
-            try:
-                for argument in arguments:
-                    self._packing.write_number(index, node, argument)
-            except CompileError as problem:
-                raise UpdateError(
-                    problem.rule,
-                    node=node.name,
-                    field=problem.field,
-                    value=problem.value,
-                    remedy=problem.remedy,
-                    location=node.location,
-                ) from None
-            packing, whole = self._packing, slice(index, index + 1)
-            one = Batch(np.array([index]), packing.kinds[whole], self._handles[whole], packing.params[whole])
-            self._send(one, restore)
-        if self._packing.sites[index] is not sites:
+        packing = self._packing
+        before, saved = self.nodes[index], packing.save(index)
+
+        def restore() -> None:
+            self.nodes[index] = before
+            packing.restore(index, saved)
+
+        self.nodes[index] = node
+        try:
+            followed = [packing.write_number(index, node, argument) for argument in arguments]
+            self._send(self._batch_of_one(index), restore)
+        except ExecUnusableError:
+            raise
+        except CompileError as problem:
+            restore()
+            raise UpdateError(
+                problem.rule,
+                node=node.name,
+                field=problem.field,
+                value=problem.value,
+                remedy=problem.remedy,
+                location=node.location,
+            ) from None
+        if any(followed):
             self._plans.clear()
 
     @contextmanager
     def _restoring(self, index: int, node: Node) -> Iterator[Callable[[], None]]:
         """Puts a node in the place of another for as long as nothing fails; gives what puts the other back."""
-        before, sites, saved = self.nodes[index], self._packing.sites[index], self._packing.save(index)
+        before, saved = self.nodes[index], self._packing.save(index)
 
         def restore() -> None:
             self.nodes[index] = before
-            self._packing.restore(index, saved, sites)
+            self._packing.restore(index, saved)
             if index in self._tokens:
                 self._write_hosts({index: self._tokens[index]})
 

@@ -1,0 +1,210 @@
+"""What the fields of a node are packed into, made once for all nodes that are alike.
+
+A `Template` is a run of bytes with the places in it whose values can change. This module must know the driver's
+structs and Numba's leaves, and not where in memory anything goes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from graphdsl.compile.image import KernelImage, Leaf
+from graphdsl.compile.signature import encode
+from graphdsl.declare.expressions import Expr
+from graphdsl.declare.nodes import KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.operands import Array
+from graphdsl.declare.pattern import element_size
+from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMSET_NODE
+from graphdsl.run.derived import AddressOf, Part, Pattern, Site, evaluated, pattern_of, settled
+
+_UINT32 = np.dtype(np.uint32)
+_DIMS = struct.Struct("=7I")
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """Packed bytes, and what in them can change.
+
+    Attributes
+    ----------
+    data : bytes
+        The bytes, with the values that held when it was made.
+    sites : tuple of Site
+        The changeable values; offsets count from the start of the bytes.
+    """
+
+    data: bytes
+    sites: tuple[Site, ...]
+
+
+@dataclass(eq=False)
+class Shared:
+    """Work that nodes packed with the same values share. Operands, known by identity, must outlive it.
+
+    Attributes
+    ----------
+    values : mapping of str to number
+        The value of each param and the address of each buffer, by name.
+    """
+
+    values: Mapping[str, Any]
+    memo: dict[Expr, Any] = field(default_factory=dict)
+    converted: dict[tuple[Expr, np.dtype[Any]], Any] = field(default_factory=dict)
+    leaves: dict[tuple[int, Any], tuple[Any, ...]] = field(default_factory=dict)
+    arguments: dict[tuple[Any, ...], Template] = field(default_factory=dict)
+    launches: dict[tuple[Any, ...], Template] = field(default_factory=dict)
+
+    def value(self, value: Expr, dtype: np.dtype[Any], node: Node, name: str) -> Any:
+        """The value of an expression as ``dtype`` holds it; ``node`` and the field's ``name`` are for messages."""
+        key = (value, dtype)
+        found = self.converted.get(key)
+        if found is None:
+            found = self.converted[key] = evaluated(value, dtype, node, name, self.values, self.memo)
+        return found
+
+
+def launch_template(node: KernelNode, shared: Shared) -> Template:
+    """Grid, block and dynamic shared memory of a kernel node, as they stand in its struct."""
+    key = (node.grid, node.block, node.shared_bytes)
+    found = shared.launches.get(key)
+    if found is None:
+        found = shared.launches[key] = _launch_template(node, shared)
+    return found
+
+
+def _launch_template(node: KernelNode, shared: Shared) -> Template:
+    dims = [*node.grid, *node.block, node.shared_bytes]
+    sites = []
+    for i, extent in enumerate(dims):
+        if isinstance(extent, Expr):
+            name = "grid" if i < 3 else "block" if i < 6 else "shared_bytes"
+            sites.append(Site(4 * i, _UINT32, extent, name, "launch"))
+            dims[i] = shared.value(extent, _UINT32, node, name)
+    return Template(_DIMS.pack(*dims), tuple(sites))
+
+
+def argument_template(node: KernelNode, image: KernelImage, shared: Shared) -> Template:
+    """The parameter bytes of a kernel node."""
+    key = (image, *map(id, node.args))
+    found = shared.arguments.get(key)
+    if found is None:
+        found = shared.arguments[key] = _argument_template(node, image, shared)
+    return found
+
+
+def _argument_template(node: KernelNode, image: KernelImage, shared: Shared) -> Template:
+    layout = image.layout
+    leaves = _leaf_values(node.args, image, shared)
+    sites = []
+    for i, value in enumerate(leaves):
+        if isinstance(value, Expr):
+            leaf = layout.leaves[i]
+            name = f"argument {node.kernel.parameters[leaf.argument]!r}"
+            sites.append(Site(leaf.offset, leaf.dtype, value, name, _rules_of(leaf, value)))
+            leaves[i] = shared.value(value, leaf.dtype, node, name)
+    return Template(layout.struct.pack(*leaves), tuple(sites))
+
+
+def _rules_of(leaf: Leaf, value: Expr) -> Literal["none", "node"]:
+    """A scalar, and an address that is re-bound as a whole, can be any; a view must stay in its buffer."""
+    is_scalar = leaf.path == () or leaf.path[-1] in ("real", "imag")
+    is_whole = isinstance(value, AddressOf) and not value.params
+    return "none" if is_scalar or is_whole else "node"
+
+
+def _leaf_values(args: Sequence[Any], image: KernelImage, shared: Shared) -> list[Any]:
+    """What the leaves of all arguments hold: numbers, or expressions for what can change."""
+    layout = image.layout
+    leaves: list[Any] = []
+    for argument, (operand, codec) in enumerate(zip(args, layout.codecs, strict=True)):
+        if not isinstance(operand, (Expr, Array, tuple)):
+            leaves += codec.encode(operand, layout.names[argument])
+            continue
+        key = (id(operand), layout.types[argument])
+        found = shared.leaves.get(key)
+        if found is None:
+            values = (_leaf_value(operand, layout.types[argument], path) for path, _ in codec.leaves)
+            found = shared.leaves[key] = tuple(settled(value, shared.values) for value in values)
+        leaves += found
+    return leaves
+
+
+def _leaf_value(operand: Any, numba_type: Any, path: tuple[Any, ...]) -> Any:
+    """What one leaf of an argument holds: a number, or an expression."""
+    if path and path[0] == "item":
+        item = operand[path[1]]
+        return _leaf_value(item, numba_type[path[1]], path[2:])
+    if isinstance(operand, Array):
+        return _array_leaf(operand, path)
+    if isinstance(operand, Expr):
+        return Part(operand, path[0]) if path else operand
+    parts = encode(numba_type, operand)
+    return parts[0 if path in ((), ("real",)) else 1]
+
+
+def _array_leaf(array: Array, path: tuple[Any, ...]) -> Any:
+    kind = path[0]
+    if kind == "address":
+        return AddressOf(array)
+    if kind == "size":
+        size = array.nbytes // array.dtype.itemsize if isinstance(array.nbytes, int) else None
+        return size if size is not None else _element_count(array)
+    if kind == "itemsize":
+        return array.dtype.itemsize
+    if kind in ("shape", "strides"):
+        return getattr(array, kind)[path[1]]
+    return 0  # meminfo and parent: no reference counting on a device
+
+
+def _element_count(array: Array) -> Any:
+    count: Any = 1
+    for extent in array.shape:
+        count = extent if count == 1 else count * extent
+    return count
+
+
+def struct_template(node: MemcpyNode | MemsetNode, shared: Shared) -> Template:
+    """The struct of a memcpy or memset node."""
+    dtype, fields = (
+        (MEMCPY_NODE, _memcpy_fields(node)) if isinstance(node, MemcpyNode) else (MEMSET_NODE, _memset_fields(node))
+    )
+    row = np.zeros((), dtype)
+    sites = []
+    for name, (value, called) in fields.items():
+        value = settled(value, shared.values)
+        if isinstance(value, Expr):
+            place, offset = dtype.fields[name][:2]  # type: ignore[index]
+            sites.append(Site(offset, place, value, called, "node"))
+            value = shared.value(value, place, node, called)
+        row[name] = value
+    return Template(row.tobytes(), tuple(sites))
+
+
+def _memcpy_fields(node: MemcpyNode) -> dict[str, tuple[Any, str]]:
+    fields: dict[str, tuple[Any, str]] = {"height": (1, ""), "depth": (1, ""), "width": (node.size, "nbytes")}
+    for side, array in (("source", node.source), ("destination", node.destination)):
+        on_device = array.space == "device"
+        fields[f"{side}_memory_type"] = (MEMORY_TYPE_DEVICE if on_device else MEMORY_TYPE_HOST, side)
+        fields[f"{side}_{'device' if on_device else 'host'}"] = (AddressOf(array), side)
+    return fields
+
+
+def _memset_fields(node: MemsetNode) -> dict[str, tuple[Any, str]]:
+    array = node.destination
+    size = element_size(array.dtype)
+    if isinstance(node.value, Expr):
+        bits: Any = Pattern(node.value, array.dtype, node)
+    else:
+        bits = pattern_of(node.value, array.dtype, node)
+    return {
+        "destination": (AddressOf(array), "destination"),
+        "value": (bits, "value"),
+        "element_size": (size, "destination"),
+        "width": (array.nbytes // size, "destination"),
+        "height": (1, ""),
+    }
