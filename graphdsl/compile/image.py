@@ -5,10 +5,10 @@ This module must not compile; it holds what compiling gives, so that drivers nee
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,14 +81,25 @@ class ParameterLayout:
     codecs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
-    def struct(self) -> struct.Struct:
+    def struct(self) -> Struct:
         """All leaves, and the padding before each, as one `struct.Struct`."""
         text = "<"
         end = 0
         for leaf in self.leaves:
             text += f"{leaf.offset - end}x{_STRUCT_CODES[leaf.dtype.str[1:]]}"
             end = leaf.offset + leaf.dtype.itemsize
-        return struct.Struct(text)
+        return Struct(text)
+
+    @cached_property
+    def arguments(self) -> tuple[tuple[int, Struct], ...]:
+        """For each argument, where its leaves begin, and those leaves as a `struct.Struct`."""
+        found = []
+        for argument in range(len(self.types)):
+            own = [leaf for leaf in self.leaves if leaf.argument == argument]
+            start = own[0].offset if own else 0
+            moved = tuple(replace(leaf, offset=leaf.offset - start) for leaf in own)
+            found.append((start, ParameterLayout(moved, 0, ()).struct))
+        return tuple(found)
 
 
 _STRUCT_CODES = {

@@ -394,7 +394,7 @@ def convert_scalar(
 
 
 def scalar_converter(
-    dtype: np.dtype[Any], *, field: str, error: type[GraphdslError] = DeclarationError
+    dtype: np.dtype[Any], *, field: str, error: type[GraphdslError] = DeclarationError, **details: Any
 ) -> Callable[[Any], Any]:
     """`convert_scalar` for one dtype, with a short way for the Python numbers that are passed most.
 
@@ -408,7 +408,7 @@ def scalar_converter(
     def convert(value: Any) -> Any:
         if type(value) is expected and least <= value <= most:
             return value
-        return convert_scalar(value, dtype, field=field, error=error)
+        return convert_scalar(value, dtype, field=field, error=error, **details)
 
     return convert
 

@@ -6,14 +6,12 @@ value that can change is found again by its `Site`. This module must not call th
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from graphdsl.compile.image import ParameterLayout
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.structs import (
     EMPTY,
@@ -130,7 +128,7 @@ class Packing:
         kernel = self.kernels[index]
         assert kernel is not None, node
         layout = kernel.image.layout
-        start, packer = _argument_struct(layout)[argument]
+        start, packer = layout.arguments[argument]
         leaves = layout.codecs[argument].encode(node.args[argument], layout.names[argument])
         packer.pack_into(self._bytes, self._parameters[index] + start, *leaves)
         launch, (begin, template) = self._parts[index]
@@ -188,15 +186,3 @@ def _place(sizes: Sequence[int], kernels: Sequence[LoadedKernel | None]) -> tupl
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-@functools.cache
-def _argument_struct(layout: ParameterLayout) -> list[tuple[int, struct.Struct]]:
-    """For each argument, where its leaves begin in the parameters, and how they are packed."""
-    found = []
-    for argument in range(len(layout.types)):
-        own = [leaf for leaf in layout.leaves if leaf.argument == argument]
-        start = own[0].offset if own else 0
-        alone = ParameterLayout(tuple(replace(leaf, offset=leaf.offset - start) for leaf in own), 0, (), ())
-        found.append((start, alone.struct))
-    return found

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.check import Finding, check_nodes, launch_fits
-from graphdsl.declare.expressions import Expr
+from graphdsl.declare.expressions import Expr, scalar_converter
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CompileError, DriverError, ExecUnusableError, UpdateError
@@ -49,6 +49,8 @@ class Group:
         What they follow from.
     field : str
         What messages call them.
+    convert : callable
+        Gives the value as the dtype of the sites holds it.
     view : numpy.ndarray
         The arena as the dtype of the sites.
     first : int
@@ -63,6 +65,7 @@ class Group:
 
     value: Expr
     field: str
+    convert: Callable[[Any], Any]
     view: np.ndarray[Any, Any]
     first: int
     places: Any
@@ -94,6 +97,11 @@ class UpdatePlan:
     hosts: tuple[int, ...]
     batches: dict[tuple[bool, ...], Batch]
 
+    @property
+    def ruled(self) -> bool:
+        """True if a new value has rules to keep besides fitting its dtype."""
+        return bool(self.launches or self.nodes)
+
 
 class Updater:
     """The shadow of an exec, and the ways to change it.
@@ -117,6 +125,7 @@ class Updater:
         self._hosts = hosts
         self._tokens: dict[int, int] = {}
         self._plans: dict[tuple[str, ...], UpdatePlan] = {}
+        self._alone: dict[int, Batch] = {}
         self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
         self._graph_exec: Handle = 0
         self._handles: Handles = np.zeros(0, np.uint64)
@@ -171,7 +180,8 @@ class Updater:
         tokens: dict[int, int] = {}
         try:
             changed = self._write(plan.groups, written)
-            self._require_allowed(plan, written)
+            if plan.ruled:
+                self._require_allowed(plan, written)
             if plan.hosts:
                 tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
                 self._write_hosts(tokens)
@@ -205,8 +215,11 @@ class Updater:
         return tuple(changed)
 
     def _evaluate(self, group: Group, memo: dict[Expr, Any]) -> Any:
-        first = self.nodes[int(group.nodes[0])]
-        return evaluated(group.value, group.view.dtype, first, group.field, self.values, memo)
+        try:
+            return group.convert(group.value.evaluate(self.values, memo))
+        except (ArithmeticError, UpdateError):  # the long way names the node, or knows what the short one does not
+            first = self.nodes[int(group.nodes[0])]
+            return evaluated(group.value, group.view.dtype, first, group.field, self.values, memo)
 
     def _require_allowed(self, plan: UpdatePlan, written: Sequence[tuple[Group, Any]]) -> None:
         """Hold what was written to the rules that its groups ask for."""
@@ -271,9 +284,11 @@ class Updater:
             whole = len(arena) // dtype.itemsize * dtype.itemsize
             self._views[dtype] = arena[:whole].view(dtype)
         places = [site.offset // dtype.itemsize for _, site in found]
+        field = found[0][1].field
         return Group(
             value,
-            found[0][1].field,
+            field,
+            scalar_converter(dtype, field=field, error=UpdateError),
             self._views[dtype],
             places[0],
             places[0] if len(places) == 1 else np.array(places),
@@ -292,8 +307,10 @@ class Updater:
         return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
 
     def _batch_of_one(self, index: int) -> Batch:
-        whole = slice(index, index + 1)
-        return Batch(np.array([index]), self._packing.kinds[whole], self._handles[whole], self._packing.params[whole])
+        found = self._alone.get(index)
+        if found is None:
+            found = self._alone[index] = self._batch(np.array([index]))
+        return found
 
     # Node by node
 
