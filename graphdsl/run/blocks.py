@@ -7,9 +7,25 @@ alive, so that no closed exec leaves a dangling address behind.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from graphdsl.drivers.base import Address, Driver
+from graphdsl.errors import DriverError
+
+
+def freed_with(owner: object, free: Callable[..., None], *args: Any) -> None:
+    """Call ``free`` once ``owner`` is gone.
+
+    Not at exit: the driver's own teardown comes then. A context lost to a fault refuses even this; it is gone whole.
+    """
+
+    def release() -> None:
+        with suppress(DriverError):
+            free(*args)
+
+    weakref.finalize(owner, release).atexit = False
 
 
 class DeviceBlock:
@@ -23,8 +39,7 @@ class DeviceBlock:
 
     def __init__(self, device: Driver, nbytes: int) -> None:
         self.address: Address = device.mem_alloc(nbytes)
-        # At exit the driver's own teardown frees it; its functions may be gone by then.
-        weakref.finalize(self, device.mem_free, self.address).atexit = False
+        freed_with(self, device.mem_free, self.address)
 
 
 class HostBlock:
@@ -40,4 +55,4 @@ class HostBlock:
         array = device.mem_host_alloc(nbytes)
         self.address: Address = array.ctypes.data
         self.__array_interface__: dict[str, Any] = dict(array.__array_interface__)
-        weakref.finalize(self, device.mem_free_host, array).atexit = False
+        freed_with(self, device.mem_free_host, array)

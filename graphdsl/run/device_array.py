@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from graphdsl.declare.operands import contiguous_strides
 from graphdsl.errors import GraphdslError
-from graphdsl.run.blocks import DeviceBlock
+from graphdsl.run.blocks import DeviceBlock, freed_with
 
 if TYPE_CHECKING:
     from graphdsl.drivers.base import Driver
@@ -175,7 +174,7 @@ class _Standalone(DeviceBlock):
     def __init__(self, device: Driver, nbytes: int) -> None:
         super().__init__(device, nbytes)
         self.stream = device.stream_create()
-        weakref.finalize(self, device.stream_destroy, self.stream).atexit = False
+        freed_with(self, device.stream_destroy, self.stream)
 
 
 def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> DeviceArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from graphdsl.check import check
@@ -332,8 +332,10 @@ class GraphExec:
     def __enter__(self) -> GraphExec:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A fault on a GPU loses the context, and closing then fails too: the fault is what the user must see.
+        with suppress(DriverError) if kind else nullcontext():
+            self.close()
 
     def __repr__(self) -> str:
         return f"<GraphExec {self.name!r} on {self.device.name}: {len(self._plan.nodes)} nodes>"

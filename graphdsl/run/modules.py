@@ -9,6 +9,7 @@ from typing import Any
 from graphdsl.compile.image import KernelImage
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CompileError
+from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
 
 
@@ -29,15 +30,10 @@ class LoadedKernel:
         self._shared_bytes = device.limits.shared_bytes - image.shared_bytes
         library = device.library_load_data(image)
         log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
-        self._unload = weakref.finalize(self, device.library_unload, library)
-        self._unload.atexit = False  # the driver's own teardown comes first or unloads it
-        try:
-            self.handle: Handle = device.library_get_kernel(library, image.entry)
-            log.add("cuLibraryGetKernel", image.name)
-            _require_layout(image, device.kernel_get_param_info(self.handle))
-        except BaseException:
-            self._unload()
-            raise
+        freed_with(self, device.library_unload, library)
+        self.handle: Handle = device.library_get_kernel(library, image.entry)
+        log.add("cuLibraryGetKernel", image.name)
+        _require_layout(image, device.kernel_get_param_info(self.handle))
 
     def allow_shared_bytes(self, nbytes: int) -> bool:
         """Let nodes of the kernel have that much dynamic shared memory; True if the driver had to be told.
