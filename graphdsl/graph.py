@@ -172,7 +172,7 @@ def default_device() -> Driver:
         _logger.info("graphs run on %s", device.name)
         return device
     device = emulator()
-    _warn_once(f"{reason}: graphs run on the {device.name}, which is slow. Pass device= to choose.")
+    _warn_once(f"{reason.rstrip('.')}: graphs run on the {device.name}, which is slow. Pass device= to choose.")
     return device
 
 

@@ -539,10 +539,9 @@ def _arguments(args: Any) -> tuple[Any, ...]:
 
 def dim3(dims: Any, node: str, field: str) -> Dim3:
     """One to three extents as three; missing ones are 1."""
-    if type(dims) is int:
-        return dims, 1, 1
-    given = dims if isinstance(dims, (tuple, list)) else (dims,)
-    if not 1 <= len(given) <= 3:
+    if not isinstance(dims, (tuple, list)):
+        return extent(dims, node, field), 1, 1
+    if not 1 <= len(dims) <= 3:
         raise DeclarationError(
             "it has one to three dimensions",
             node=node,
@@ -550,7 +549,7 @@ def dim3(dims: Any, node: str, field: str) -> Dim3:
             value=dims,
             remedy="Pass an int, or a tuple of up to three.",
         )
-    x, *rest = (extent(part, node, field) for part in given)
+    x, *rest = (extent(part, node, field) for part in dims)
     y, z = (*rest, 1, 1)[:2]
     return x, y, z
 
