@@ -91,7 +91,6 @@ def _of_compiler(found: Found, problem: CompileError, node: KernelNode, nodes: S
         field=problem.field,
         value=problem.value,
         remedy=problem.remedy,
-        location=problem.location or node.location,
     )
 
 

@@ -311,7 +311,7 @@ def copy_overlap(context: Context, found: Found) -> Iterator[Finding]:
             continue
         nbytes = min(to.nbytes, source.nbytes) if given is None else given
         shared = min(to.offset, source.offset) + nbytes - max(to.offset, source.offset)
-        if nbytes > 0 and shared > 0:
+        if shared > 0:
             yield found(
                 f"source and destination of a copy share no bytes, and {shared} bytes are in both this source and the "
                 f"destination {label(node.destination)}",

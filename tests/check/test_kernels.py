@@ -198,6 +198,25 @@ def test_all_wrong_dimensions_are_named(demo):
     assert "z" not in rule
 
 
+def test_only_wrong_dimensions_are_named(demo):
+    launch(demo, grid=(2**31 - 1, 65536, 65535))
+    assert only(cheap(demo.g)).rule.endswith("a grid has 1 to 65535 blocks in y, not 65536")
+
+
+def test_an_unknown_dimension_hides_no_other(demo):
+    zero = demo.g.param("zero", np.int32, default=0)
+    launch(demo, grid=(demo.n // zero, 65536), name="grid")
+    launch(demo, block=(1, demo.n // zero, 65), name="block")
+    launch(demo, block=(1, 1, demo.n // zero), name="right otherwise")
+    assert judged(cheap(demo.g)) == [
+        ("GD114", "grid", "grid"),
+        ("GD114", "block", "block"),
+        ("GD114", "right otherwise", "block"),
+        ("GD211", "grid", "grid"),
+        ("GD212", "block", "block"),
+    ]
+
+
 def test_a_grid_from_an_expression_says_what_it_came_from(demo):
     launch(demo, grid=gd.cdiv(demo.n, 256))
     found = only(cheap(demo.g, values={"n": 0}))
@@ -220,9 +239,13 @@ def test_blocks_in_range(demo, block):
 
 def test_a_block_of_more_threads_than_the_kernel_is_compiled_for(demo):
     launch(demo, narrow, args=demo.x, block=65, name="wrong")
+    launch(demo, narrow, args=demo.x, block=1024, name="largest")
     launch(demo, narrow, args=demo.x, block=64, name="right")
-    found = only(check(demo.g))
-    assert (found.code, found.node, found.field, found.value) == ("GD213", "wrong", "block", (65, 1, 1))
+    found = check(demo.g).errors
+    assert [(each.code, each.node, each.field, each.value) for each in found] == [
+        ("GD213", "wrong", "block", (65, 1, 1)),
+        ("GD213", "largest", "block", (1024, 1, 1)),
+    ]
 
 
 def test_a_block_that_no_kernel_can_have_is_found_once(demo):

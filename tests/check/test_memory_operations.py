@@ -115,7 +115,7 @@ def test_exactly_the_bytes_that_both_have(demo):
 def test_no_bytes_to_copy(demo, nbytes):
     demo.g.memcpy(demo.x, demo.raw, nbytes=nbytes)
     found = only(cheap(demo.g))
-    assert (found.code, found.node, found.field) == ("GD303", "raw_to_x", "nbytes")
+    assert (found.code, found.node, found.field, found.value) == ("GD303", "raw_to_x", "nbytes", nbytes)
 
 
 def test_empty_arrays_in_copies_and_memsets(demo):
@@ -123,10 +123,12 @@ def test_empty_arrays_in_copies_and_memsets(demo):
     demo.g.memset(nothing, 0, name="memset")
     demo.g.memcpy(demo.x[: demo.n], demo.raw[: demo.n], name="copy")
     launch(demo, demo.x[: demo.n])  # a kernel may be given no elements
-    assert judged(cheap(demo.g, values={"n": 0})) == [
+    report = cheap(demo.g, values={"n": 0})
+    assert judged(report) == [
         ("GD303", "copy", "destination"),
         ("GD303", "memset", "destination"),
     ]
+    assert [str(found.value) for found in report.errors] == ["x[:n]", str(nothing)]
 
 
 def test_dtypes_that_differ(demo):

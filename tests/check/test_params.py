@@ -25,7 +25,13 @@ def test_an_unset_param_is_found_once_with_the_nodes_that_use_it(demo):
     assert (found.code, found.node, found.field) == ("GD111", "first", "argument 'n'")
     assert found.nodes == ("first", "second", "third")
     assert "'m'" in found.rule
+    assert found.rule.endswith("3 nodes use it")
     assert found.location == m.location
+
+
+def test_an_unset_param_of_one_node(demo):
+    launch(demo, n=demo.g.param("m", np.int32))
+    assert only(cheap(demo.g)).rule == "param 'm' has no default and was given no value"
 
 
 def test_each_unset_param_is_found(demo):

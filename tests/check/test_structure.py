@@ -33,6 +33,7 @@ def test_a_cycle_is_named_whole_and_in_order(chain):
     assert (found.code, found.node, found.field) == ("GD101", "a", "edges")
     assert found.value == "a -> b -> c -> a"
     assert found.nodes == ("a", "b", "c")
+    assert found.rule == "a graph has no cycles"
 
 
 def test_a_cycle_says_where_each_edge_was_declared(chain):

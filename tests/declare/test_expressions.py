@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.expressions import Expr, cdiv, convert_scalar, extent_expr, maximum, minimum, value_of
+from graphdsl.declare.expressions import (
+    Expr,
+    cdiv,
+    convert_scalar,
+    extent_expr,
+    maximum,
+    minimum,
+    scalar_converter,
+    value_of,
+)
 from graphdsl.errors import DeclarationError, UpdateError
 
 GRAPH = Definition()
@@ -283,6 +293,25 @@ def test_integers_convert_if_and_only_if_they_are_in_range(code, value):
     else:
         with pytest.raises(DeclarationError):
             convert_scalar(value, dtype, field="value")
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["?", "i1", "u2", "i8", "f2", "f4", "f8", "c8"]),
+    st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.booleans(), st.complex_numbers(), st.just("text")),
+)
+def test_a_converter_for_one_dtype_is_the_conversion(code, value):
+    dtype = np.dtype(code)
+    convert = scalar_converter(dtype, field="gain", error=UpdateError)
+    try:
+        wanted = convert_scalar(value, dtype, field="gain", error=UpdateError)
+    except UpdateError as problem:
+        with pytest.raises(UpdateError, match=re.escape(str(problem))):
+            convert(value)
+    else:
+        found = convert(value)
+        assert type(found) is type(wanted)
+        assert found == wanted or found != found
 
 
 def test_dates_and_times():
