@@ -25,7 +25,7 @@ demo: $(INSTALLED)
 	$(RUN) docs/examples/ecg.py
 
 test: $(INSTALLED)
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
 
 gpu-test: $(INSTALLED)
 	$(RUN) tests/gpu_run.py

@@ -34,11 +34,13 @@ def wheel(tmp_path_factory) -> Path:
     return made
 
 
-def test_the_wheel_holds_every_module_and_nothing_else(wheel):
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "graphdsl").rglob("*.py")}
-    kernels = {f"graphdsl/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "kernels").rglob("*.py")}
-    assert packed == modules | kernels | {"graphdsl/py.typed"}
+    files = [file for folder in ("graphdsl", "kernels") for file in (ROOT / folder).rglob("*") if file.is_file()]
+    names = {file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts}
+    expected = {name if name.startswith("graphdsl/") else f"graphdsl/{name}" for name in names}
+    assert expected - packed == set(), "add the package or its data to [tool.setuptools] in pyproject.toml"
+    assert packed - expected == set()
 
 
 def test_the_wheel_has_the_console_script_and_the_licence(wheel):
