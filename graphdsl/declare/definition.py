@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any, TypeVar
 
 import networkx as nx
@@ -406,7 +407,7 @@ class Definition:
         return full
 
     def _node_name(self, name: str | None, fallback: str) -> str:
-        prefix = "".join(f"{scope}/" for scope in self._scopes)
+        prefix = "".join(f"{scope}/" for scope in self._scopes) if self._scopes else ""
         if name is not None:
             full = prefix + _checked_name(name, "node")
             if full in self.dag:
@@ -458,7 +459,18 @@ def _location() -> Location:
     frame = sys._getframe(2)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    # Loops declare thousands of nodes at one place: they share one tuple, which also spares the garbage collector.
+    place = (frame.f_code, frame.f_lasti)
+    found = _places.get(place)
+    if found is None:
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        found = _places[place] = (frame.f_code.co_filename, frame.f_lineno)
+    return found
+
+
+_MOST_PLACES = 10_000
+_places: dict[tuple[CodeType, int], Location] = {}
 
 
 def _last(array: Array) -> str:
@@ -534,6 +546,8 @@ def _require_array(operand: Any, node: str | None, field: str) -> None:
 
 
 def _arguments(args: Any) -> tuple[Any, ...]:
+    if type(args) is tuple:
+        return args
     return tuple(args) if isinstance(args, Iterable) and not isinstance(args, (Array, str, bytes)) else (args,)
 
 

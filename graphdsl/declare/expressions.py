@@ -201,7 +201,7 @@ def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any
 
 def _identity(side: Scalar) -> tuple[Any, ...]:
     """What equal operands have in common. 1, 1.0 and True, or 0.0 and -0.0, are equal to Python but not here."""
-    return (side,) if isinstance(side, Expr) else (type(side), repr(side))
+    return (side,) if type(side) is int or isinstance(side, Expr) else (type(side), repr(side))
 
 
 def _text(operand: Scalar, depth: int) -> str:
@@ -323,6 +323,8 @@ def maximum(left: Scalar, right: Scalar) -> Any:
 
 
 def _call(function: str, left: Any, right: Any) -> Any:
+    if type(right) is int and isinstance(left, Expr):  # by far the most frequent
+        return _binary_expr(function, left, right)
     _require_scalars(function, (left, right))
     if isinstance(left, Expr) or isinstance(right, Expr):
         return _binary_expr(function, left, right)

@@ -29,13 +29,15 @@ class Kernel:
         Its name.
     parameters : tuple of str
         Names of its parameters, in order.
+    positions : dict of str to int
+        Place of each parameter, by name.
     signatures : tuple
         Signatures declared at its decorator, as tuples of Numba types; empty if types follow the operands.
     options : dict
         Compiler options given to the decorator: ``fastmath``, ``debug``, ``link`` and so on.
     """
 
-    __slots__ = ("__weakref__", "function", "name", "options", "parameters", "signatures")
+    __slots__ = ("__weakref__", "function", "name", "options", "parameters", "positions", "signatures")
 
     def __init__(
         self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -43,6 +45,7 @@ class Kernel:
         self.function = function
         self.name = function.__name__
         self.parameters = tuple(inspect.signature(function).parameters)
+        self.positions = {name: position for position, name in enumerate(self.parameters)}
         self.signatures = signatures
         self.options = dict(options or {})
 

@@ -289,10 +289,13 @@ class GraphExec:
         if releases:
             self._retired.add(releases, self._last_stream)
 
-    def _update_numbers(self, index: int, node: KernelNode, arguments: Sequence[int]) -> None:
+    def _update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
         self._require_usable()
-        with self._noting_loss():
-            self._updater.update_numbers(index, node, arguments)
+        try:
+            return self._updater.update_numbers(index, given)
+        except ExecUnusableError as problem:
+            self._unusable = problem.rule
+            raise
 
     def _require_own(self, node: Node) -> None:
         """Refuse operands that the exec has no memory or value for."""

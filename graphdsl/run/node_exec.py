@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphdsl.compile.image import KernelImage
 from graphdsl.compile.signature import argument_types
 from graphdsl.declare.definition import dim3, extent, unknown_name
-from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
 from graphdsl.errors import CompileError, UpdateError
@@ -21,7 +18,6 @@ from graphdsl.errors import CompileError, UpdateError
 if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
 
-_NUMBERS = (int, float, bool, complex)
 _FIELDS: dict[type[Node], tuple[str, ...]] = {
     KernelNode: ("grid", "block", "shared_bytes", "args"),
     MemcpyNode: ("destination", "source", "nbytes"),
@@ -92,15 +88,15 @@ class NodeExec:
             If the node has no such field, or the value is not allowed. Nothing has changed.
         """
         node = self.node
+        args = fields.get("args")
+        by_name = len(fields) == 1 and type(args) is dict and isinstance(node, KernelNode)
+        if by_name and self._exec._update_numbers(self._number, fields["args"]):
+            return
         for name in fields:
             if name not in _FIELDS[type(node)]:
                 raise _no_such_field(node, name)
         made = node.replaced(**{name: self._converted(node, name, value) for name, value in fields.items()})
         if isinstance(made, KernelNode) and "args" in fields:
-            numbers = _changed_numbers(node, made)
-            if numbers is not None and len(fields) == 1:
-                self._exec._update_numbers(self._number, made, numbers)
-                return
             image = self._exec._packing.images[self._number]
             assert image is not None, node
             _require_types(made, image)
@@ -125,17 +121,6 @@ class NodeExec:
 
     def __repr__(self) -> str:
         return f"<{self.node.kind} node {self.name!r} of {self._exec!r}>"
-
-
-def _changed_numbers(before: Node, after: KernelNode) -> list[int] | None:
-    """Which arguments differ, if all that do are numbers of a kind that needs no further look; else None."""
-    assert isinstance(before, KernelNode), before
-    old, new = before.args, after.args
-    if len(old) != len(new):
-        return None
-    changed = [i for i in range(len(new)) if new[i] is not old[i]]
-    simple = all(type(new[i]) in _NUMBERS and isinstance(old[i], (*_NUMBERS, Expr, np.generic)) for i in changed)
-    return changed if simple else None
 
 
 def _merged(node: Node, args: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,22 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     EmptyNode: (EMPTY, 0),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
+
+
+class Slot(NamedTuple):
+    """Where one argument of one node lies."""
+
+    memory: memoryview
+    offset: int
+    packer: struct.Struct
+
+    def read(self) -> tuple[Any, ...]:
+        """What its leaves hold."""
+        return self.packer.unpack_from(self.memory, self.offset)
+
+    def write(self, leaves: tuple[Any, ...]) -> None:
+        """Set its leaves."""
+        self.packer.pack_into(self.memory, self.offset, *leaves)
 
 
 class Packing:
@@ -123,20 +140,12 @@ class Packing:
             for site in template.sites:
                 yield replace(site, offset=start + site.offset)
 
-    def write_number(self, index: int, node: KernelNode, argument: int) -> bool:
-        """Pack one argument of a kernel node that is a number; True if it could change by an update before."""
+    def slot(self, index: int, argument: int) -> Slot:
+        """Where an argument of a kernel node lies."""
         kernel = self.kernels[index]
-        assert kernel is not None, node
-        layout = kernel.image.layout
-        start, packer = layout.arguments[argument]
-        leaves = layout.codecs[argument].encode(node.args[argument], layout.names[argument])
-        packer.pack_into(self._bytes, self._parameters[index] + start, *leaves)
-        launch, (begin, template) = self._parts[index]
-        if not template.sites:
-            return False
-        kept = tuple(site for site in template.sites if not start <= site.offset < start + packer.size)
-        self._parts[index] = launch, (begin, Template(template.data, kept))
-        return len(kept) < len(template.sites)
+        assert kernel is not None, index
+        start, packer = kernel.image.layout.arguments[argument]
+        return Slot(self._bytes, self._parameters[index] + start, packer)
 
     def write_host(self, index: int, token: int) -> None:
         """Pack a host node: the trampoline, and the token of the call."""
@@ -149,7 +158,7 @@ class Packing:
         return found
 
     def save(self, index: int) -> Saved:
-        """What `write` and `write_number` may change for a node."""
+        """What `write` may change for a node."""
         parts = self._parts[index]
         return parts, [bytes(self._bytes[start : start + len(template.data)]) for start, template in parts]
 

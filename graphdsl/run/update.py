@@ -23,7 +23,7 @@ from graphdsl.errors import CompileError, DriverError, ExecUnusableError, Update
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.derived import Site, evaluated, names_of
 from graphdsl.run.emit import Handles, named
-from graphdsl.run.packing import Packing
+from graphdsl.run.packing import Packing, Slot
 from graphdsl.run.templates import Shared
 
 Release = Callable[[], None]
@@ -37,6 +37,18 @@ class Batch(NamedTuple):
     kinds: np.ndarray[Any, Any]
     handles: np.ndarray[Any, Any]
     params: np.ndarray[Any, Any]
+
+
+class Number(NamedTuple):
+    """A number for an argument of a kernel node, and where it goes."""
+
+    argument: int
+    value: Any
+    slot: Slot
+    leaves: tuple[Any, ...]
+
+
+_NUMBERS = frozenset((int, float, bool, complex))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +138,7 @@ class Updater:
         self._tokens: dict[int, int] = {}
         self._plans: dict[tuple[str, ...], UpdatePlan] = {}
         self._alone: dict[int, Batch] = {}
+        self._slots: dict[int, dict[int, Slot]] = {}
         self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
         self._graph_exec: Handle = 0
         self._handles: Handles = np.zeros(0, np.uint64)
@@ -333,28 +346,51 @@ class Updater:
                     self._hosts.release(token)
                 raise
         self._plans.clear()
+        self._slots.pop(index, None)
         return self._replace_tokens(tokens)
 
-    def update_numbers(self, index: int, node: KernelNode, arguments: Sequence[int]) -> None:
-        """Set a kernel node to one that differs in some arguments, all of them numbers.
+    def update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
+        """Set arguments of a kernel node by the names of the kernel's parameters; the short way, for plain numbers.
 
-        The short way: numbers can break no rule but that of their type.
+        Numbers can break no rule but that of their type. False if something given is not one, or takes the place of
+        what is not one; then nothing has changed.
         """
-        packing = self._packing
-        before, saved = self.nodes[index], packing.save(index)
+        node = self.nodes[index]
+        assert isinstance(node, KernelNode), node
+        found = [self._number(index, node, name, value) for name, value in given.items()]
+        if None in found:
+            return False
+        numbers = [number for number in found if number is not None]
+        before = [number.slot.read() for number in numbers]
+        for number in numbers:
+            number.slot.write(number.leaves)
 
         def restore() -> None:
-            self.nodes[index] = before
-            packing.restore(index, saved)
+            for number, leaves in zip(numbers, before, strict=True):
+                number.slot.write(leaves)
 
-        self.nodes[index] = node
+        self._send(self._batch_of_one(index), restore)
+        args = list(node.args)
+        for number in numbers:
+            args[number.argument] = number.value
+        self.nodes[index] = node.replaced(args=tuple(args))
+        return True
+
+    def _number(self, index: int, node: KernelNode, name: str, value: Any) -> Number | None:
+        """A plain number for an argument that is one, as it will be packed; None if either is something else."""
+        argument = node.kernel.positions.get(name)
+        if argument is None or type(value) not in _NUMBERS:
+            return None
+        slots = self._slots.setdefault(index, {})
+        slot = slots.get(argument)
+        if slot is None:
+            if type(node.args[argument]) not in _NUMBERS:
+                return None  # the long way takes it off its params first
+            slot = slots[argument] = self._packing.slot(index, argument)
+        layout = self._packing.images[index].layout  # type: ignore[union-attr]  # a kernel node has an image
         try:
-            followed = [packing.write_number(index, node, argument) for argument in arguments]
-            self._send(self._batch_of_one(index), restore)
-        except ExecUnusableError:
-            raise
+            leaves = layout.codecs[argument].encode(value, name)
         except CompileError as problem:
-            restore()
             raise UpdateError(
                 problem.rule,
                 node=node.name,
@@ -363,8 +399,7 @@ class Updater:
                 remedy=problem.remedy,
                 location=node.location,
             ) from None
-        if any(followed):
-            self._plans.clear()
+        return Number(argument, value, slot, leaves)
 
     @contextmanager
     def _restoring(self, index: int, node: Node) -> Iterator[Callable[[], None]]:
