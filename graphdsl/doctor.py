@@ -119,7 +119,7 @@ def _packages() -> Iterator[Item]:
         yield _probe("packages", name, partial(metadata.version, name), f'pip install "{requirement}"')
     for name in ("cuda-bindings", "cuda-core"):  # what cuda-python consists of
         yield _probe("packages", name, partial(metadata.version, name), "pip install --force-reinstall cuda-python")
-    yield _probe("packages", "graphviz", _graphviz, 'pip install --force-reinstall "pygraphviz>=2.0"')
+    yield _probe("packages", "graphviz", _graphviz, "install GLib, which its wheel needs: apt install libglib2.0-0")
 
 
 def _requirements() -> list[str]:

@@ -18,7 +18,7 @@ from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.draw.labels import count_text, essentials, operand_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
-from graphdsl.errors import DeclarationError
+from graphdsl.errors import DeclarationError, GraphdslError
 
 FORMATS = ("svg", "png", "pdf", "dot", "gv")
 """What `render` writes; the last two are the DOT text itself."""
@@ -121,6 +121,8 @@ def render(dot_text: str, format: str) -> bytes:
     ------
     DeclarationError
         If the format is none of these.
+    GraphdslError
+        If Graphviz cannot be loaded.
 
     Notes
     -----
@@ -142,10 +144,22 @@ def render(dot_text: str, format: str) -> bytes:
         )
     if format in ("dot", "gv"):
         return dot_text.encode()
-    import pygraphviz  # its libraries take longer to load than all else here
-
-    data: bytes = pygraphviz.AGraph(string=dot_text).draw(format=format, prog="dot")
+    data: bytes = _graphviz().AGraph(string=dot_text).draw(format=format, prog="dot")
     return data
+
+
+def _graphviz() -> Any:
+    """`pygraphviz`, imported when a picture is wanted: its libraries take longer to load than all else here."""
+    try:
+        import pygraphviz
+    except ImportError as problem:
+        raise GraphdslError(
+            f"pictures are drawn by Graphviz, which could not be loaded: {problem}",
+            field="format",
+            remedy="Its wheel needs GLib: install libglib2.0-0 or your system's package of it. The formats dot and gv "
+            "need neither.",
+        ) from problem
+    return pygraphviz
 
 
 def write(dot_text: str, path: str | Path) -> Path:
@@ -154,10 +168,19 @@ def write(dot_text: str, path: str | Path) -> Path:
     Raises
     ------
     DeclarationError
-        If the suffix names none of `FORMATS`.
+        If the suffix names none of `FORMATS`, or the file cannot be written.
     """
     path = Path(path)
-    path.write_bytes(render(dot_text, path.suffix[1:].lower()))
+    picture = render(dot_text, path.suffix[1:].lower())
+    try:
+        path.write_bytes(picture)
+    except OSError as problem:
+        raise DeclarationError(
+            f"the picture could not be written: {problem.strerror}",
+            field="path",
+            value=repr(str(path)),
+            remedy="Choose a file in a folder that exists and that you may write to.",
+        ) from problem
     return path
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.dot import FORMATS, MANY_NODES, render, to_dot, write
-from graphdsl.errors import DeclarationError
+from graphdsl.errors import DeclarationError, GraphdslError
 from tests.draw.graphs import chain, demo
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -304,3 +304,16 @@ def test_a_large_graph_bounds_the_effort_of_the_layout():
     assert "nslimit" not in parsed(to_dot(few)).attributes
     assert parsed(to_dot(many)).attributes["nslimit"] == "0.02"
     assert render(to_dot(many), "svg").count(b'class="node empty"') == MANY_NODES
+
+
+def test_a_graphviz_that_does_not_load_is_said_with_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    with pytest.raises(GraphdslError, match="GLib"):
+        render("digraph {}", "svg")
+    assert render("digraph {}", "dot") == b"digraph {}"
+
+
+def test_a_picture_that_cannot_be_written_is_one_error(tmp_path):
+    with pytest.raises(DeclarationError, match="could not be written") as caught:
+        write("digraph {}", tmp_path / "missing" / "graph.svg")
+    assert caught.value.field == "path"
