@@ -62,6 +62,11 @@ def test_surplus_arguments_are_named(demo):
     assert (found.code, found.field, found.value) == ("GD201", "args", f"surplus 7, {demo.raw}")
 
 
+def test_surplus_arguments_are_held_to_the_rules_too(demo):
+    launch(demo, args=(demo.x, demo.y, demo.gain, demo.n, demo.staged))
+    assert judged(cheap(demo.g)) == [("GD201", "scale", "args"), ("GD203", "scale", "args[4]")]
+
+
 def test_a_wrong_number_of_arguments_does_not_hide_the_launch(demo):
     launch(demo, args=(demo.x,), grid=0)
     assert judged(check(demo.g)) == [("GD201", "scale", "args"), ("GD211", "scale", "grid")]
