@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.compile.image import KernelImage
-from graphdsl.compile.signature import argument_types
 from graphdsl.declare.definition import dim3, extent, unknown_name
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
-from graphdsl.errors import CompileError, UpdateError
+from graphdsl.errors import UpdateError
 
 if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
@@ -96,10 +94,6 @@ class NodeExec:
             if name not in _FIELDS[type(node)]:
                 raise _no_such_field(node, name)
         made = node.replaced(**{name: self._converted(node, name, value) for name, value in fields.items()})
-        if isinstance(made, KernelNode) and "args" in fields:
-            image = self._exec._packing.images[self._number]
-            assert image is not None, node
-            _require_types(made, image)
         self._exec._update_node(self._number, made)
 
     def _converted(self, node: Node, name: str, value: Any) -> Any:
@@ -144,23 +138,6 @@ def _merged(node: Node, args: Any) -> tuple[Any, ...]:
             raise problem
         merged[parameters.index(name)] = operand
     return tuple(merged)
-
-
-def _require_types(node: KernelNode, image: KernelImage) -> None:
-    """Refuse arguments that would need another compiled kernel."""
-    wanted = image.layout.types
-    try:
-        # The compiled types are the signature now: whatever converts to them without loss may be passed.
-        argument_types(node.kernel, node.args, signature=wanted, node=node.name, location=node.location)
-    except CompileError as problem:
-        raise UpdateError(
-            f"the kernel is compiled for other types: {problem.rule}",
-            node=node.name,
-            field=problem.field,
-            value=problem.value,
-            remedy=problem.remedy,
-            location=node.location,
-        ) from None
 
 
 def _no_such_field(node: Node, name: str) -> UpdateError:
