@@ -17,13 +17,21 @@ from types import CodeType
 from typing import Any, TypeVar
 
 import networkx as nx
-import numpy as np
 
-from graphdsl.declare.expressions import Expr, Param
+from graphdsl.declare.expressions import Param
+from graphdsl.declare.given import (
+    arguments,
+    checked_dtype,
+    checked_function,
+    checked_name,
+    checked_shape,
+    dim3,
+    extent,
+    require_array,
+)
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.kernel import as_kernel
 from graphdsl.declare.nodes import (
-    Dim3,
     EmptyNode,
     HostNode,
     KernelNode,
@@ -57,7 +65,7 @@ class Definition:
     """
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = _checked_name(name, "graph")
+        self.name = checked_name(name, "graph")
         self.dag: nx.DiGraph[str] = nx.DiGraph()
         self.operands: dict[str, Buffer | Param] = {}
         self._scopes: list[str] = []
@@ -88,7 +96,7 @@ class Definition:
         dtype('float32')
         """
         full = self._operand_name(name)
-        made = Param(full, _checked_dtype(dtype, full, scalar=True), default, self, _location())
+        made = Param(full, checked_dtype(dtype, full, scalar=True), default, self, _location())
         self.operands[full] = made
         return made
 
@@ -120,7 +128,7 @@ class Definition:
 
     def _buffer(self, name: str, shape: Any, dtype: Any, space: Space) -> Buffer:
         full = self._operand_name(name)
-        made = Buffer(full, _checked_shape(shape, full), _checked_dtype(dtype, full), space, self, location=_location())
+        made = Buffer(full, checked_shape(shape, full), checked_dtype(dtype, full), space, self, location=_location())
         self.operands[full] = made
         return made
 
@@ -150,7 +158,7 @@ class Definition:
         made = Buffer(
             full,
             found.shape,
-            _checked_dtype(found.dtype, full),
+            checked_dtype(found.dtype, full),
             found.space,
             self,
             strides=found.strides,
@@ -209,7 +217,7 @@ class Definition:
             dim3(grid, full, "grid"),
             dim3(block, full, "block"),
             extent(shared_bytes, full, "shared_bytes"),
-            _arguments(args),
+            arguments(args),
             signature,
         )
         return self._add(node, after)
@@ -234,8 +242,8 @@ class Definition:
         name, after
             As for `kernel`; the default name tells source and destination.
         """
-        _require_array(destination, name, "destination")
-        _require_array(source, name, "source")
+        require_array(destination, name, "destination")
+        require_array(source, name, "source")
         full = self._node_name(name, f"{_last(source)}_to_{_last(destination)}")
         size = None if nbytes is None else extent(nbytes, full, "nbytes")
         return self._add(MemcpyNode(full, self, _location(), destination, source, size), after)
@@ -253,7 +261,7 @@ class Definition:
         name, after
             As for `kernel`.
         """
-        _require_array(destination, name, "destination")
+        require_array(destination, name, "destination")
         full = self._node_name(name, f"set_{_last(destination)}")
         return self._add(MemsetNode(full, self, _location(), destination, value), after)
 
@@ -277,16 +285,9 @@ class Definition:
         name, after
             As for `kernel`.
         """
-        if not callable(function):
-            raise DeclarationError(
-                "a host node calls a function",
-                node=name,
-                field="function",
-                value=f"{function!r} of type {type(function).__name__}",
-                remedy="Pass a callable.",
-            )
+        checked_function(function, name)
         full = self._node_name(name, getattr(function, "__name__", "host").strip("<>"))
-        return self._add(HostNode(full, self, _location(), function, _arguments(args)), after)
+        return self._add(HostNode(full, self, _location(), function, arguments(args)), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
@@ -334,7 +335,7 @@ class Definition:
         ...     graph.empty(name="start").name
         'layer0/start'
         """
-        self._scopes.append(_checked_name(name, "scope"))
+        self._scopes.append(checked_name(name, "scope"))
         try:
             yield
         finally:
@@ -395,7 +396,7 @@ class Definition:
     # Names
 
     def _operand_name(self, name: str) -> str:
-        full = "/".join([*self._scopes, _checked_name(name, "operand")])
+        full = "/".join([*self._scopes, checked_name(name, "operand")])
         if full in self.operands:
             raise DeclarationError(
                 f"graph {self.name!r} already has an operand of this name",
@@ -409,7 +410,7 @@ class Definition:
     def _node_name(self, name: str | None, fallback: str) -> str:
         prefix = "".join(f"{scope}/" for scope in self._scopes) if self._scopes else ""
         if name is not None:
-            full = prefix + _checked_name(name, "node")
+            full = prefix + checked_name(name, "node")
             if full in self.dag:
                 raise DeclarationError(
                     f"graph {self.name!r} already has a node of this name",
@@ -475,111 +476,3 @@ _places: dict[tuple[CodeType, int], Location] = {}
 
 def _last(array: Array) -> str:
     return array.buffer.name.rpartition("/")[2]
-
-
-def _checked_name(name: Any, what: str) -> str:
-    if isinstance(name, str) and name and name.isprintable():
-        return name
-    raise DeclarationError(
-        f"the name of a {what} is a string of printable characters, and not empty",
-        field="name",
-        value=repr(name),
-        remedy="Choose such a name.",
-    )
-
-
-def _checked_shape(shape: Any, name: str) -> tuple[int, ...]:
-    extents = shape if isinstance(shape, (tuple, list)) else (shape,)
-    for extent in extents:
-        if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)) or extent < 0:
-            raise DeclarationError(
-                "the extents of an array are non-negative integers, fixed when it is declared",
-                field=f"shape of {name}",
-                value=shape,
-                remedy="Declare the largest shape, and pass a param, or a slice bounded by one, for the part used.",
-            )
-    return tuple(int(extent) for extent in extents)
-
-
-def _checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[Any]:
-    try:
-        made: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)  # NumPy reads None as float64
-    except (TypeError, ValueError):
-        made = None
-    if made is None:
-        raise DeclarationError(
-            "a dtype is what numpy.dtype takes",
-            field=f"dtype of {name}",
-            value=repr(dtype),
-            remedy="Pass a NumPy type such as numpy.float32.",
-        )
-    if made.subdtype is not None or not _on_devices(made) or (scalar and made.names is not None):
-        raise DeclarationError(
-            "a device works on numbers in the machine's byte order" + ("" if scalar else " and on structures of them"),
-            field=f"dtype of {name}",
-            value=str(made),
-            remedy="Use a bool, integer, float or complex dtype.",
-        )
-    return made
-
-
-_MAX_ITEMSIZE = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "M": 8, "m": 8}
-"""Bytes of the widest scalar of each kind: a device has no extended precision."""
-
-
-def _on_devices(dtype: np.dtype[Any]) -> bool:
-    element = dtype.base  # of a field that is an array
-    if element.names is not None:
-        return element.itemsize > 0 and all(_on_devices(element[name]) for name in element.names)
-    return element.isnative and 0 < element.itemsize <= _MAX_ITEMSIZE.get(element.kind, 0)
-
-
-def _require_array(operand: Any, node: str | None, field: str) -> None:
-    if not isinstance(operand, Array):
-        raise DeclarationError(
-            "it must be an array of the graph, or a slice of one",
-            node=node,
-            field=field,
-            value=f"{operand!r} of type {type(operand).__name__}",
-            remedy="Declare it with device_array, host_array or external.",
-        )
-
-
-def _arguments(args: Any) -> tuple[Any, ...]:
-    if type(args) is tuple:
-        return args
-    return tuple(args) if isinstance(args, Iterable) and not isinstance(args, (Array, str, bytes)) else (args,)
-
-
-def dim3(dims: Any, node: str, field: str) -> Dim3:
-    """One to three extents as three; missing ones are 1."""
-    if not isinstance(dims, (tuple, list)):
-        return extent(dims, node, field), 1, 1
-    if not 1 <= len(dims) <= 3:
-        raise DeclarationError(
-            "it has one to three dimensions",
-            node=node,
-            field=field,
-            value=dims,
-            remedy="Pass an int, or a tuple of up to three.",
-        )
-    x, *rest = (extent(part, node, field) for part in dims)
-    y, z = (*rest, 1, 1)[:2]
-    return x, y, z
-
-
-def extent(value: Any, node: str, field: str) -> Extent:
-    """An integer, or an integer expression on params."""
-    if type(value) is int:
-        return value
-    if isinstance(value, Expr) and value.dtype.kind in "iu":
-        return value
-    if isinstance(value, np.integer):
-        return int(value)
-    raise DeclarationError(
-        "it is an integer, or an integer expression on params",
-        node=node,
-        field=field,
-        value=f"{value!r} of type {type(value).__name__}",
-        remedy="Use // or cdiv for whole numbers, and an integer dtype for the params in it.",
-    )

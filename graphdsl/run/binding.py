@@ -18,6 +18,7 @@ from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
+from graphdsl.run.refusal import refused
 
 
 class Memory:
@@ -76,7 +77,7 @@ class Memory:
         try:
             found = foreign_array(owner, name)
         except GraphdslError as problem:
-            raise UpdateError(problem.rule, field=name, value=problem.value, remedy=problem.remedy) from None
+            raise refused(problem) from None
         for field in ("space", "dtype", "shape", "strides"):
             new, old = getattr(found, field), getattr(buffer, field)
             if new != old:
@@ -107,8 +108,21 @@ def _arena(plan: Plan, device: Driver, log: CallLog) -> DeviceBlock | None:
 def _host_memory(buffer: Buffer, device: Driver, log: CallLog) -> tuple[Any, int]:
     nbytes = max(buffer.allocation_nbytes, 1)
     if buffer.space == "pageable":
-        array = np.zeros(nbytes, np.uint8)
+        array = _pageable(buffer, nbytes)
         return array, array.ctypes.data
     block = HostBlock(device, nbytes)
     log.add("cuMemHostAlloc", bytes=nbytes, holds=buffer.name)
     return block, block.address
+
+
+def _pageable(buffer: Buffer, nbytes: int) -> np.ndarray[Any, Any]:
+    try:
+        return np.zeros(nbytes, np.uint8)
+    except (MemoryError, ValueError):
+        raise GraphdslError(
+            "this machine has no host memory of that size",
+            field=buffer.name,
+            value=f"{nbytes} bytes",
+            remedy="Declare a smaller array.",
+            location=buffer.location,
+        ) from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphdsl.drivers.base import Address, Driver
 from graphdsl.errors import DriverError
+from graphdsl.run.host_thread import outside_host_functions
 
 
 def freed_with(owner: object, free: Callable[..., None], *args: Any) -> None:
@@ -25,7 +26,7 @@ def freed_with(owner: object, free: Callable[..., None], *args: Any) -> None:
         with suppress(DriverError):
             free(*args)
 
-    weakref.finalize(owner, release).atexit = False
+    weakref.finalize(owner, outside_host_functions, release).atexit = False
 
 
 class DeviceBlock:

@@ -19,6 +19,7 @@ from graphdsl.declare.nodes import HostNode
 from graphdsl.declare.operands import Array
 from graphdsl.errors import CallbackError, Location
 from graphdsl.run.binding import Memory
+from graphdsl.run.host_thread import host_function
 
 
 @dataclass(frozen=True)
@@ -48,18 +49,25 @@ class HostCall:
     def run(self) -> None:
         """Make the call; keep what it raises."""
         try:
-            self.function(*self.args)
+            with host_function():
+                self.function(*self.args)
         except BaseException as problem:
-            error = CallbackError(
-                f"the function raised {type(problem).__name__}: {problem}",
-                node=self.node,
-                field="function",
-                value=getattr(self.function, "__name__", repr(self.function)),
-                remedy="Nodes ordered after it ran all the same: treat their results as undefined.",
-                location=self.location,
-            )
-            error.__cause__ = problem
-            self.failures.append(error)
+            self.failures.append(self._failure(problem))
+
+    def _failure(self, problem: BaseException) -> CallbackError:
+        try:
+            said = f"{type(problem).__name__}: {problem}"
+        except BaseException:  # an exception whose text cannot be had is still one
+            said = type(problem).__name__
+        error = CallbackError(
+            f"the function raised {said}".removesuffix(": "),
+            node=self.node,
+            field="function",
+            remedy="Nodes ordered after it ran all the same: treat their results as undefined.",
+            location=self.location,
+        )
+        error.__cause__ = problem
+        return error
 
 
 _calls: dict[int, HostCall] = {}
@@ -102,6 +110,8 @@ class HostCalls:
     def _argument(self, argument: Any, values: Mapping[str, Any]) -> Any:
         if isinstance(argument, Array):
             return self._memory.host_array(argument, values)
+        if type(argument) is tuple:
+            return tuple(self._argument(item, values) for item in argument)
         return value_of(argument, values)
 
     def release(self, token: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphdsl.declare.given import checked_dtype, checked_shape
 from graphdsl.declare.operands import contiguous_strides
 from graphdsl.errors import GraphdslError
 from graphdsl.run.blocks import DeviceBlock, freed_with
@@ -102,17 +103,40 @@ class DeviceArray:
         Parameters
         ----------
         array : array_like
-            Of the same shape; converted to the dtype where NumPy casts it safely within its kind.
+            Of the same shape; converted to the dtype where every value fits it.
+
+        Raises
+        ------
+        GraphdslError
+            If the shape differs, or a value does not fit the dtype.
+        DriverError
+            If a launch or the copy failed.
         """
-        source = np.ascontiguousarray(array)
-        if source.dtype != self.dtype and np.can_cast(source.dtype, self.dtype, casting="same_kind"):
-            source = source.astype(self.dtype)
-        # ascontiguousarray makes a 0-dimensional array one-dimensional.
-        source = source.reshape(np.shape(array))
+        source = self._converted(array)
         self._require_match(source, "array", "source")
         stream = self._synchronize()
         if self.nbytes:
             self.device.memcpy_htod(self._contiguous_address(), source, stream)
+
+    def _converted(self, array: Any) -> np.ndarray[Any, Any]:
+        """A host array as a C contiguous one of the dtype; as it came where that would lose values."""
+        try:
+            given = np.asarray(array)
+        except ValueError as problem:
+            raise GraphdslError(
+                f"NumPy makes no array of it: {problem}",
+                field="array",
+                value=f"an object of type {type(array).__name__}",
+                remedy=f"Pass a {self.dtype}{list(self.shape)} array.",
+            ) from None
+        if given.dtype != self.dtype and np.can_cast(given.dtype, self.dtype, casting="same_kind"):
+            with np.errstate(over="ignore", invalid="ignore"):
+                cast = given.astype(self.dtype)
+            exact = self.dtype.kind not in "fc"
+            lost = cast != given if exact else np.isfinite(given) & ~np.isfinite(cast)
+            given = given if np.any(lost) else cast
+        # ascontiguousarray makes a 0-dimensional array one-dimensional.
+        return np.ascontiguousarray(given).reshape(given.shape)
 
     def _require_match(self, array: Any, field: str, what: str) -> None:
         if (
@@ -120,11 +144,13 @@ class DeviceArray:
             and array.shape == self.shape
             and array.dtype == self.dtype
             and array.flags.c_contiguous
+            and (what == "source" or array.flags.writeable)
         ):
             return
         found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
         raise GraphdslError(
-            f"the {what} of a copy must be a C contiguous {self.dtype}{list(self.shape)} array",
+            f"the {what} of a copy must be a C contiguous {self.dtype}{list(self.shape)} array"
+            + (", writable" if what == "destination" else " whose values fit"),
             field=field,
             value=found,
             remedy="Reshape or convert it first.",
@@ -188,9 +214,16 @@ def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> De
         Extents in elements.
     dtype : dtype
         Type of an element.
+
+    Raises
+    ------
+    DeclarationError
+        If the shape or the dtype is none that a device array can have.
+    DriverError
+        If there is no memory left.
     """
-    extents = shape if isinstance(shape, tuple) else (shape,)
-    made = np.dtype(dtype)
+    extents = checked_shape(shape, "device_array")
+    made = checked_dtype(dtype, "device_array")
     nbytes = int(np.prod(extents, dtype=np.int64)) * made.itemsize
     block = _Standalone(device, max(nbytes, 1))
     strides = contiguous_strides(extents, made.itemsize)
@@ -199,7 +232,15 @@ def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> De
 
 def to_device(device: Driver, array: Any) -> DeviceArray:
     """A copy of a host array in the memory of ``device``."""
-    source = np.asarray(array)
+    try:
+        source = np.asarray(array)
+    except ValueError as problem:
+        raise GraphdslError(
+            f"NumPy makes no array of it: {problem}",
+            field="array",
+            value=f"an object of type {type(array).__name__}",
+            remedy="Pass a NumPy array.",
+        ) from None
     made = device_array(device, source.shape, source.dtype)
     made.copy_from_host(source)
     return made

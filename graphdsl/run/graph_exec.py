@@ -19,13 +19,14 @@ from graphdsl.declare.expressions import convert_scalar, scalar_converter, value
 from graphdsl.declare.nodes import KernelNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
+from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.run.binding import Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.emit import emit
+from graphdsl.run.host_thread import in_host_function, outside_host_functions
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.packing import Packing
@@ -54,6 +55,13 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
     DriverError
         If the driver refused it; nothing is left behind.
     """
+    if not isinstance(device, Driver):
+        raise GraphdslError(
+            "a graph is instantiated on a device",
+            field="device",
+            value=f"{device!r} of type {type(device).__name__}",
+            remedy="Pass graphdsl.cuda(0) or graphdsl.emulator(), or nothing for the default.",
+        )
     check(definition, target=device.limits, values=values).raise_for_errors()
     return GraphExec(plan(definition), device, values or {})
 
@@ -192,8 +200,10 @@ class GraphExec:
             A NumPy array over host memory of the exec, a `DeviceArray` over its device memory, the owner of an
             external operand, or the value of a param. Host memory is written and read while no launch is in flight.
         """
+        if not isinstance(name, str):
+            raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
         if name in self._plan.params:
-            return self._updater.values[name]
+            return self._updater.values.get(name)
         buffer = self._plan.buffers.get(name)
         if buffer is None:
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
@@ -245,7 +255,7 @@ class GraphExec:
         """
         if self._unusable is not None:
             self._require_usable()
-        given = {**values, **named} if values else named
+        given = named if values is None else {**_mapping(values), **named}
         converters = self._converters
         changes, owners = {}, {}
         for name, value in given.items():
@@ -278,7 +288,7 @@ class GraphExec:
         """
         try:
             return NodeExec(self, self._index[name])
-        except KeyError:
+        except (KeyError, TypeError):
             raise unknown_name(name, self._index, "node", UpdateError) from None
 
     def _update_node(self, index: int, node: Node) -> None:
@@ -322,9 +332,27 @@ class GraphExec:
     # Ending
 
     def close(self) -> None:
-        """Wait for the launches so far and release everything; closing twice is allowed."""
+        """Wait for the launches so far and release everything; closing twice is allowed.
+
+        Raises
+        ------
+        DriverError
+            If a launch failed that nobody has waited for.
+        CallbackError
+            If a host node raised and nobody has been told.
+        """
+        if in_host_function():
+            raise GraphdslError(
+                "a host function may make no driver calls, and closing an exec does",
+                field="exec",
+                value=self.name,
+                remedy="Close it after the launch.",
+            )
         self._unusable = self._unusable or "the exec is closed"
-        self._finalizer()
+        with self._named_faults():
+            self._finalizer()
+        if self._hosts.failures:
+            raise self._hosts.failures.popleft()
 
     def _require_usable(self) -> None:
         if self._unusable is not None:
@@ -337,7 +365,7 @@ class GraphExec:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A fault on a GPU loses the context, and closing then fails too: the fault is what the user must see.
-        with suppress(DriverError) if kind else nullcontext():
+        with suppress(DriverError, CallbackError) if kind else nullcontext():
             self.close()
 
     def __repr__(self) -> str:
@@ -346,9 +374,24 @@ class GraphExec:
 
 def _close(device: Driver, pending: dict[Handle, Any], resources: ExitStack) -> None:
     """Release everything, even if the launches in flight failed."""
-    with resources:
-        for handle in pending:
-            device.stream_synchronize(handle)
+
+    def release() -> None:
+        with resources:
+            for handle in pending:
+                device.stream_synchronize(handle)
+
+    outside_host_functions(release)
+
+
+def _mapping(values: Any) -> Mapping[str, Any]:
+    if isinstance(values, Mapping):
+        return values
+    raise UpdateError(
+        "values are a dict by the names of params and buffers",
+        field="values",
+        value=f"{values!r} of type {type(values).__name__}",
+        remedy="Pass update(gain=3.0), or update({'layer0/gain': 3.0}).",
+    )
 
 
 def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:

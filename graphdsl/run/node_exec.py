@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.declare.definition import dim3, extent, unknown_name
+from graphdsl.declare.definition import unknown_name
+from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
-from graphdsl.errors import UpdateError
+from graphdsl.errors import DeclarationError, UpdateError
+from graphdsl.run.refusal import refused
 
 if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
@@ -85,6 +87,8 @@ class NodeExec:
         UpdateError
             If the node has no such field, or the value is not allowed. Nothing has changed.
         """
+        if not fields:
+            return
         node = self.node
         args = fields.get("args")
         by_name = len(fields) == 1 and type(args) is dict and isinstance(node, KernelNode)
@@ -93,25 +97,25 @@ class NodeExec:
         for name in fields:
             if name not in _FIELDS[type(node)]:
                 raise _no_such_field(node, name)
-        made = node.replaced(**{name: self._converted(node, name, value) for name, value in fields.items()})
+        try:
+            made = node.replaced(**{name: self._converted(node, name, value) for name, value in fields.items()})
+        except DeclarationError as problem:
+            raise refused(problem, node) from None
         self._exec._update_node(self._number, made)
 
     def _converted(self, node: Node, name: str, value: Any) -> Any:
         if name in ("grid", "block"):
             return dim3(value, node.name, name)
+        if name == "nbytes" and value is None:
+            return None
         if name in ("shared_bytes", "nbytes"):
-            return None if value is None else extent(value, node.name, name)
-        if name in ("destination", "source") and not isinstance(value, Array):
-            raise UpdateError(
-                "it must be an array of the graph, or a slice of one",
-                node=node.name,
-                field=name,
-                value=f"{value!r} of type {type(value).__name__}",
-                remedy="Pass what device_array, host_array or external returned.",
-            )
-        if name == "args":
-            return _merged(node, value)
-        return value
+            return extent(value, node.name, name)
+        if name in ("destination", "source"):
+            require_array(value, node.name, name)
+            _require_same_side(node, name, value)
+        if name == "function":
+            return checked_function(value, node.name)
+        return _merged(node, value) if name == "args" else value
 
     def __repr__(self) -> str:
         return f"<{self.node.kind} node {self.name!r} of {self._exec!r}>"
@@ -119,7 +123,7 @@ class NodeExec:
 
 def _merged(node: Node, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, Mapping):
-        return tuple(args)
+        return arguments(args)
     assert isinstance(node, (KernelNode, HostNode)), node
     if isinstance(node, HostNode):
         raise UpdateError(
@@ -138,6 +142,20 @@ def _merged(node: Node, args: Any) -> tuple[Any, ...]:
             raise problem
         merged[parameters.index(name)] = operand
     return tuple(merged)
+
+
+def _require_same_side(node: Node, name: str, array: Array) -> None:
+    """A memcpy node keeps its direction: the driver fixes on which side of it device memory is (driver-rules C-10)."""
+    before = getattr(node, name)
+    if isinstance(node, MemcpyNode) and (array.space == "device") != (before.space == "device"):
+        raise UpdateError(
+            f"an update keeps the {name} of a copy in {'device' if before.space == 'device' else 'host'} memory",
+            node=node.name,
+            field=name,
+            value=repr(array),
+            remedy="Declare a node for the other direction, and disable the one that is not wanted.",
+            location=node.location,
+        )
 
 
 def _no_such_field(node: Node, name: str) -> UpdateError:

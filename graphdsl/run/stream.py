@@ -25,13 +25,15 @@ def stream_handle(stream: Any) -> Handle:
     """
     if isinstance(stream, (int, np.integer)) and not isinstance(stream, bool):
         return int(stream)
-    described = getattr(stream, "__cuda_stream__", None)
-    if described is not None:
+    try:
+        described = stream.__cuda_stream__
         _, handle = described() if callable(described) else described
         return int(handle)
+    except Exception as problem:  # whatever an object of another library raises
+        cause = None if isinstance(problem, AttributeError) else problem
     raise GraphdslError(
         "a stream is an integer handle, or an object with __cuda_stream__",
         field="stream",
         value=f"{stream!r} of type {type(stream).__name__}",
         remedy="Pass a stream of cuda.core, PyTorch or CuPy, its handle, or None for the exec's own.",
-    )
+    ) from cause

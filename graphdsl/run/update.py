@@ -24,7 +24,10 @@ from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.derived import Site, evaluated, names_of
 from graphdsl.run.emit import Handles, named
 from graphdsl.run.packing import Packing, Slot
+from graphdsl.run.refusal import refused
 from graphdsl.run.templates import Shared
+
+_MOST_PLANS = 256  # of each exec; sets of names that are updated together are few, unless they are drawn at random
 
 Release = Callable[[], None]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -73,6 +76,8 @@ class Group:
         The nodes that the sites belong to.
     rules : set of str
         Which rules a new value must keep, see `Site`.
+    signed_zero : bool
+        True if the dtype tells 0.0 from -0.0, which are equal.
     """
 
     value: Expr
@@ -83,6 +88,7 @@ class Group:
     places: Any
     nodes: Indices
     rules: frozenset[str]
+    signed_zero: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,13 +183,14 @@ class Updater:
             If the driver refused; what was sent has been set back.
         """
         values = self.values
-        before = {name: values.get(name) for name, value in changes.items() if values.get(name) != value}
+        # A zero is never taken for equal: 0.0 and -0.0 are not the same bytes.
+        before = {name: values.get(name) for name, value in changes.items() if not value or values.get(name) != value}
         if not before:
             return []
         for name in before:
             values[name] = changes[name]
         try:
-            return self._apply(self._plan(tuple(before)))
+            return self._apply(self._plan(tuple(sorted(before)) if len(before) > 1 else tuple(before)))
         except BaseException:
             values.update(before)
             raise
@@ -192,10 +199,11 @@ class Updater:
         written: list[tuple[Group, Any]] = []
         tokens: dict[int, int] = {}
         try:
-            changed = self._write(plan.groups, written)
+            changed = self._write(plan, written)
             if plan.ruled:
                 self._require_allowed(plan, written)
             if plan.hosts:
+                self._require_valid(plan.hosts)
                 tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
                 self._write_hosts(tokens)
             if written or tokens:
@@ -210,17 +218,22 @@ class Updater:
             raise
         return self._replace_tokens(tokens) if tokens else []
 
-    def _write(self, groups: tuple[Group, ...], written: list[tuple[Group, Any]]) -> tuple[bool, ...]:
+    def _write(self, plan: UpdatePlan, written: list[tuple[Group, Any]]) -> tuple[bool, ...]:
         """Write the values that follow into the arena; tells for each group whether it changed.
 
         All are evaluated before the first is written; ``written`` takes what was there before.
         """
         memo: dict[Expr, Any] = {}
-        found = [self._evaluate(group, memo) for group in groups]
+        try:
+            found = [self._evaluate(group, memo) for group in plan.groups]
+        except UpdateError:
+            # A value that no struct can hold: a rule says it better, in the user's terms.
+            self._require_valid((*plan.launches, *plan.nodes))
+            raise
         changed = []
-        for group, value in zip(groups, found, strict=True):
+        for group, value in zip(plan.groups, found, strict=True):
             before = group.view[group.first]
-            differs = bool(before != value)
+            differs = bool(before != value) or (group.signed_zero and not value)
             changed.append(differs)
             if differs:
                 group.view[group.places] = value
@@ -264,6 +277,8 @@ class Updater:
     def _plan(self, names: tuple[str, ...]) -> UpdatePlan:
         found = self._plans.get(names)
         if found is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
             found = self._plans[names] = self._make_plan(frozenset(names))
         return found
 
@@ -307,10 +322,13 @@ class Updater:
             places[0] if len(places) == 1 else np.array(places),
             np.array([index for index, _ in found]),
             frozenset(site.rules for _, site in found) - {"none"},
+            dtype.kind == "f",
         )
 
     def _make_batch(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Batch:
         parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
+        if len(plan.batches) >= _MOST_PLANS:
+            plan.batches.clear()
         indices = np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
         made = plan.batches[changed] = self._batch(indices)
         return made
@@ -391,14 +409,7 @@ class Updater:
         try:
             leaves = layout.codecs[argument].encode(value, name)
         except CompileError as problem:
-            raise UpdateError(
-                problem.rule,
-                node=node.name,
-                field=problem.field,
-                value=problem.value,
-                remedy=problem.remedy,
-                location=node.location,
-            ) from None
+            raise refused(problem, node) from None
         return Number(argument, value, slot, leaves)
 
     @contextmanager
