@@ -72,7 +72,7 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
         general = list(_attributes(cubin, sections[".nv.info"]))
         own = list(_attributes(cubin, sections[f".nv.info.{entry}"]))
         registers = _registers(cubin, sections, general, entry)
-    except (struct.error, IndexError, KeyError) as problem:
+    except (struct.error, IndexError, KeyError, OverflowError) as problem:
         raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
     shared = sections.get(f".nv.shared.{entry}")
     return Resources(

@@ -213,6 +213,8 @@ def host_view(
     readonly: bool = False,
 ) -> np.ndarray[Any, Any]:
     """Host memory at an address as an array of ``shape`` that keeps ``owner`` alive."""
+    if 0 in shape:  # nothing lies there, perhaps not even memory
+        return np.empty(shape, dtype)
     interface: dict[str, Any] = {"version": 3, "data": (address, readonly), "shape": shape, "strides": strides}
     interface["typestr"] = dtype.str
     if dtype.fields:

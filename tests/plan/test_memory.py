@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def test_buffers_are_aligned_and_never_overlap(sizes):
     placed = place(buffers)
     spans = sorted((placed.offsets[b.name], placed.offsets[b.name] + max(b.allocation_nbytes, 1)) for b in buffers)
     assert all(start % ALIGNMENT == 0 for start, _ in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert all(end <= placed.nbytes for _, end in spans)
 
 

@@ -11,7 +11,9 @@ from graphdsl.plan.order import canonical_order
 def dags(draw: st.DrawFn) -> list[tuple[str, list[str]]]:
     """Names with the names they come after, in an order of declaration that is already topological."""
     names = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=12))
-    return [(name, draw(st.lists(st.sampled_from(names[:i]), unique=True)) if i else []) for i, name in enumerate(names)]
+    return [
+        (name, draw(st.lists(st.sampled_from(names[:i]), unique=True)) if i else []) for i, name in enumerate(names)
+    ]
 
 
 def graph_of(declared: list[tuple[str, list[str]]]) -> nx.DiGraph:
