@@ -65,10 +65,10 @@ def graph_of(plans: list[NodePlan]) -> gd.Graph:
     g.param("n", np.int32, default=100)
     g.device_array("x", 128, np.float32)
     g.host_array("h", 128, np.float32)
-    for plan in plans:
-        plan.declare(g, plan.name)
-    for plan in plans:
-        g.edge([g.node(name) for name in plan.after], g.node(plan.name))
+    for node in plans:
+        node.declare(g, node.name)
+    for node in plans:
+        g.edge([g.node(name) for name in node.after], g.node(node.name))
     return g
 
 

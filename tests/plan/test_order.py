@@ -11,9 +11,8 @@ from graphdsl.plan.order import canonical_order
 def dags(draw: st.DrawFn) -> list[tuple[str, list[str]]]:
     """Names with the names they come after, in an order of declaration that is already topological."""
     names = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=12))
-    return [
-        (name, draw(st.lists(st.sampled_from(names[:i]), unique=True)) if i else []) for i, name in enumerate(names)
-    ]
+    befores = [draw(st.lists(st.sampled_from(names[:i]), unique=True)) if i else [] for i in range(len(names))]
+    return list(zip(names, befores, strict=True))
 
 
 def graph_of(declared: list[tuple[str, list[str]]]) -> nx.DiGraph:

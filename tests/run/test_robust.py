@@ -97,9 +97,13 @@ class TestFailuresAreNotLost:
             exe.launch()
 
     def test_a_failure_of_the_block_itself_comes_first(self, device):
-        with pytest.raises(KeyError), self.failing().instantiate(device) as exe:
-            exe.launch()
-            raise KeyError
+        def block() -> None:
+            with self.failing().instantiate(device) as exe:
+                exe.launch()
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            block()
 
     def test_closing_names_the_node_of_a_fault(self, device):
         g = gd.Graph("faulty")
