@@ -298,7 +298,7 @@ def test_every_command_fits_the_list_in_the_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(listed.strip().splitlines()) == 7
+    assert len(listed.strip().splitlines()) == 8
     assert "..." not in listed
 
 

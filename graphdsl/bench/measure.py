@@ -7,7 +7,6 @@ graphs.
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import statistics
 import time
@@ -221,15 +220,18 @@ def heap_growth(action: Action, calls: int = 10_000) -> float:
     """Bytes of Python objects that calls leave behind, beyond what the first of them do."""
     tracemalloc.start()
     try:
-        for _ in range(100):
-            action()
-        before, _ = tracemalloc.get_traced_memory()
-        for _ in itertools.repeat(None, calls):
-            action()
-        after, _ = tracemalloc.get_traced_memory()
+        before = _left_after(action, 100)
+        after = _left_after(action, calls)
     finally:
         tracemalloc.stop()
     return float(after - before)
+
+
+def _left_after(action: Action, calls: int) -> int:
+    for _ in range(calls):
+        action()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def resident_bytes() -> int | None:

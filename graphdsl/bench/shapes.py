@@ -95,6 +95,13 @@ def edges(name: str, nodes: int) -> Edges:
         One of `SHAPES`.
     nodes : int
         Number of nodes, 1 or more.
+    """
+    require_shape(name, nodes)
+    return list(SHAPES[name](nodes))
+
+
+def require_shape(name: str, nodes: int) -> None:
+    """Make sure that a shape can be built.
 
     Raises
     ------
@@ -109,7 +116,6 @@ def edges(name: str, nodes: int) -> Edges:
         raise GraphdslError(
             "a graph that is measured has nodes", field="nodes", value=nodes, remedy="Ask for 1 or more."
         )
-    return list(SHAPES[name](nodes))
 
 
 def node_name(index: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import graphdsl as gd
 from graphdsl.bench.measure import heap_growth
-from graphdsl.bench.shapes import node_name, shape
+from graphdsl.bench.shapes import ELEMENTS, node_name, shape
 from graphdsl.declare.expressions import Expr
 
 SET = "cuGraphExecKernelNodeSetParams"
@@ -27,7 +27,8 @@ def device():
 
 @pytest.fixture
 def exe(device):
-    with shape("chain", NODES).instantiate(device) as graph_exec:
+    with shape("chain", NODES).instantiate(device, values={"n": 1}) as graph_exec:
+        graph_exec["x"].copy_from_host(np.zeros(ELEMENTS))
         device.history.clear()
         yield graph_exec
 
@@ -193,7 +194,8 @@ NAMES = list(actions(type("Exec", (), {"device": gd.emulator()})()))
 def test_nothing_is_left_of_what_is_done_often(device, name):
     device.history.extend(["filler"] * device.history.maxlen)  # the emulator keeps the last names: full, it stays so
     with shape("chain", 3).instantiate(device, values={"n": 1}) as exe:
-        action, often = actions(exe)[name], 30 if "launch" in name else 300
+        exe["x"].copy_from_host(np.zeros(ELEMENTS))
+        action, often = actions(exe)[name], 100 if "launch" in name else 300
         for _ in range(30):
             action()
         gc.collect()

@@ -48,7 +48,7 @@ class Peer:
 
 PEERS: dict[str, Peer] = {
     OURS: Peer("ours", "graphdsl", most_nodes=100_000, seconds=120.0),
-    "c": Peer("c", "C, the driver itself", most_nodes=100_000),
+    "c": Peer("c", "C", most_nodes=100_000),
     "cuda_bindings": Peer("cuda_bindings", "cuda.bindings"),
     "cuda_core": Peer("cuda_core", "cuda.core"),
     "cupy": Peer("cupy", "CuPy", CHAIN),

@@ -57,6 +57,7 @@ def measure_built(build: Callable[[], Built], budget: Budget) -> Samples:
     """
     found: Samples = defaultdict(list)
     last = build()  # the warm-up: code is loaded, memory is allocated
+    launched(last.launch, last.synchronize)
     with no_collection():
         for _ in rounds(budget):
             last.close()

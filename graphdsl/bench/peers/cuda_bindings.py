@@ -1,7 +1,7 @@
 """NVIDIA's `cuda.bindings`: the driver's functions, called from Python one by one.
 
-One struct of parameters is made and used for all nodes, which is the fastest way; a struct made anew for each call costs
-several times as much.
+One struct of parameters is made and used for all nodes, which is the fastest way: a struct made anew for each call
+costs several times as much.
 """
 
 from __future__ import annotations

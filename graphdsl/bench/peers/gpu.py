@@ -1,4 +1,4 @@
-"""The GPU as all measurements need it: memory for the kernel, its arguments, and the time that work takes on the device.
+"""The GPU as all measurements need it: arguments of the kernel, and the time that work takes on the device.
 
 Calls go to `cuda.bindings` and not to any library that is measured. The primary context is used, as all of them do.
 """

@@ -27,7 +27,7 @@ def measure(case: Case, setting: Setting) -> Samples:
 
     gpu.use_primary_context()
 
-    @warp.kernel
+    @warp.kernel  # type: ignore[untyped-decorator]
     def step(x: warp.array(dtype=warp.float32), gain: warp.float32, n: warp.int32):  # type: ignore[no-untyped-def, valid-type]
         i = warp.tid()
         if i < n:
@@ -39,7 +39,7 @@ def measure(case: Case, setting: Setting) -> Samples:
         stream = warp.Stream(device)
         with warp.ScopedStream(stream):
             x = warp.zeros(ELEMENTS, dtype=warp.float32, device=device)
-            arguments = dict(dim=THREADS, inputs=[x, 1.0, THREADS], device=device, block_dim=THREADS)
+            arguments = {"dim": THREADS, "inputs": [x, 1.0, THREADS], "device": device, "block_dim": THREADS}
             warp.launch(step, **arguments)  # compiles: that may not happen in a capture
             x.zero_()
             warp.synchronize_stream(stream)
