@@ -92,6 +92,7 @@ class Definition:
 
         Examples
         --------
+        >>> import numpy as np
         >>> Definition().param("gain", np.float32, default=1.0).dtype
         dtype('float32')
         """
@@ -150,6 +151,7 @@ class Definition:
 
         Examples
         --------
+        >>> import numpy as np
         >>> Definition().external("w", np.zeros(4, np.float32))
         w: float32[4] pageable
         """

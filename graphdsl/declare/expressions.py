@@ -1,8 +1,9 @@
 """Named scalars and the arithmetic on them.
 
 An `Expr` may stand wherever a number may: kernel arguments, grid, block, dynamic shared memory, copy sizes, view
-bounds. Equal expressions are equal objects in the sense of ``==`` and ``hash``, so that a run evaluates each of
-them once however many nodes share it. This module must know nothing of nodes.
+bounds. Equal expressions are one object, so that a run evaluates each of them once however many nodes share it. The
+numbers in them are Python's, which neither wrap around nor divide by zero in silence. This module must know nothing
+of nodes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def _cdiv(numerator: Any, denominator: Any) -> Any:
     return -(-numerator // denominator)
 
 
+_NUMBERS = (int, float, complex, np.number, np.bool_)
+
 _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -38,6 +41,45 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "minimum": min,
     "maximum": max,
 }
+
+
+_HINT = "Use + - * // %, cdiv, minimum or maximum, or compute inside the kernel."
+
+
+def _without(operation: str, remedy: str = _HINT) -> Any:
+    """A method for something that Python would ask of a number, and that expressions lack."""
+
+    def refuse(self: Expr, *others: Any) -> Any:
+        raise DeclarationError(
+            f"expressions on params have no {operation}",
+            value=", ".join(map(_text, (self, *others))),
+            remedy=remedy,
+        )
+
+    return refuse
+
+
+def _valueless(purpose: str, remedy: str) -> Any:
+    """A method for something that needs the value, which a param does not have yet."""
+
+    def refuse(self: Expr, *others: Any) -> Any:
+        raise DeclarationError(
+            f"a param has no value while the graph is declared, so it cannot {purpose}",
+            value=", ".join(map(_text, (self, *others))),
+            remedy=remedy,
+        )
+
+    return refuse
+
+
+_compared = _valueless("be compared", "Use minimum or maximum, or decide inside the kernel.")
+_no_int = _valueless(
+    "be turned into an int", "Pass the expression itself: grid, block, sizes, slices and kernel arguments take it."
+)
+_no_format = _valueless("be formatted as a number", "Format it as the text that it is, as in f'{n}'.")
+
+_UFUNCS: dict[Any, str] = {np.add: "+", np.subtract: "-", np.multiply: "*", np.floor_divide: "//", np.remainder: "%"}
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 
 
 class Expr:
@@ -52,7 +94,6 @@ class Expr:
     """
 
     __slots__ = ("dtype", "params")
-    __array_ufunc__ = None  # so that a NumPy scalar on the left leaves the arithmetic to the expression
     dtype: np.dtype[Any]
     params: frozenset[Param]
 
@@ -93,37 +134,50 @@ class Expr:
     def __neg__(self) -> Expr:
         return _binary("-", 0, self)
 
-    def __truediv__(self, other: Any) -> Expr:
+    def __pos__(self) -> Expr:
+        return self
+
+    __truediv__ = __rtruediv__ = _without(
+        "true division",
+        "Use // or cdiv for whole numbers, multiply by a reciprocal, or divide inside the kernel.",
+    )
+    __pow__ = __rpow__ = _without("power", "Multiply, as in n * n, or compute inside the kernel.")
+    __abs__ = _without("absolute value", "Use maximum(n, -n).")
+    __divmod__ = __rdivmod__ = _without("divmod", "Use // and %.")
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _without("shifts", "Use * and // by a power of two.")
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _without("bitwise operations")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Expr:
+        """What NumPy asks where a NumPy number stands on the left: ``numpy.int32(2) * n``."""
+        if ufunc in _COMPARISONS:
+            return _compared(*inputs)  # type: ignore[no-any-return]
+        function = _UFUNCS.get(ufunc)
+        made = NotImplemented if function is None or method != "__call__" else _binary(function, *inputs)
+        if made is not NotImplemented:
+            return made
         raise DeclarationError(
-            "expressions on params have no true division",
-            value=f"{self} / {other}",
-            remedy="Use // or cdiv for whole numbers, multiply by a reciprocal, or divide inside the kernel.",
+            f"numpy.{ufunc.__name__} does not take expressions on params",
+            value=", ".join(map(_text, inputs)),
+            remedy=_HINT,
         )
 
-    __rtruediv__ = __truediv__
+    # Expressions are equal if they are one object. That a param equals no number would be a trap in an if.
+    __hash__ = object.__hash__
 
-    def __bool__(self) -> bool:
-        raise DeclarationError(
-            "a param has no value while the graph is declared, so it cannot decide an if, while, and, or",
-            value=str(self),
-            remedy="Use minimum, maximum or cdiv, or decide inside the kernel.",
-        )
+    def __eq__(self, other: object) -> bool:
+        return _compared(self, other) if isinstance(other, _NUMBERS) else NotImplemented
 
-    def __index__(self) -> int:
-        raise DeclarationError(
-            "a param has no value while the graph is declared, so it cannot be turned into an int",
-            value=str(self),
-            remedy="Pass the expression itself: grid, block, sizes, slices and kernel arguments take it.",
-        )
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
 
-    __int__ = __index__
+    __bool__ = _valueless("decide an if, while, and, or", "Use minimum, maximum or cdiv, or decide inside the kernel.")
+    __index__ = __int__ = __round__ = _no_int
+    __float__ = __complex__ = _valueless("be turned into a float", "Pass the expression itself as the kernel argument.")
 
-    def __float__(self) -> float:
-        raise DeclarationError(
-            "a param has no value while the graph is declared, so it cannot be turned into a float",
-            value=str(self),
-            remedy="Pass the expression itself as the kernel argument.",
-        )
+    def __format__(self, spec: str) -> str:
+        try:
+            return format(str(self), spec)
+        except ValueError:
+            return _no_format(self)  # type: ignore[no-any-return]
 
 
 class Param(Expr):
@@ -186,7 +240,7 @@ class BinaryExpr(Expr):
         return memo[self]
 
     def __repr__(self) -> str:
-        return _text(self, depth=12)
+        return _text(self)
 
 
 # Equal expressions are one object, so that sharing them costs a comparison of identities and no more.
@@ -194,9 +248,17 @@ _made: weakref.WeakValueDictionary[Any, BinaryExpr] = weakref.WeakValueDictionar
 
 
 def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> BinaryExpr:
+    if isinstance(left, np.generic) or isinstance(right, np.generic):
+        dtype = dtype or _result_type(function, left, right)
+        left, right = _python_number(left), _python_number(right)
     key = (function, *_identity(left), *_identity(right), dtype)
     found = _made.get(key)
     return _made.setdefault(key, BinaryExpr(function, left, right, dtype)) if found is None else found
+
+
+def _python_number(operand: Any) -> Any:
+    """A NumPy number as Python's, whose arithmetic is exact and refuses to divide by zero."""
+    return operand.item() if isinstance(operand, np.generic) else operand
 
 
 def _identity(side: Scalar) -> tuple[Any, ...]:
@@ -204,10 +266,10 @@ def _identity(side: Scalar) -> tuple[Any, ...]:
     return (side,) if type(side) is int or isinstance(side, Expr) else (type(side), repr(side))
 
 
-def _text(operand: Scalar, depth: int) -> str:
+def _text(operand: Any, depth: int = 12) -> str:
     """The expression as its user would write it; parts nested deeper than ``depth`` are left out."""
     if not isinstance(operand, BinaryExpr):
-        return str(operand)
+        return number_text(operand)
     if depth == 0:
         return "..."
     left, right = _text(operand.left, depth - 1), _text(operand.right, depth - 1)
@@ -222,7 +284,7 @@ def _params(operand: Scalar) -> frozenset[Param]:
 
 def _binary(function: str, left: Any, right: Any) -> Expr:
     for side in (left, right):
-        if not isinstance(side, (Expr, int, float, complex, np.number, np.bool_)):
+        if not isinstance(side, (Expr, *_NUMBERS)):
             return NotImplemented  # type: ignore[no-any-return]  # for Python to turn into a TypeError
     return _binary_expr(function, left, right)
 
@@ -236,6 +298,8 @@ def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
         raise _undefined(function, left, right, "these dtypes") from None
     if promoted.kind in "Mm":
         raise _undefined(function, left, right, "dates and times")
+    if promoted.itemsize > (16 if promoted.kind == "c" else 8):
+        raise _undefined(function, left, right, "extended precision")
     if promoted.kind == "c" and function not in ("+", "-", "*"):
         raise _undefined(function, left, right, "complex numbers")
     if promoted.kind == "b" and function not in ("minimum", "maximum"):
@@ -246,7 +310,7 @@ def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
 def _undefined(function: str, left: Scalar, right: Scalar, what: str) -> DeclarationError:
     return DeclarationError(
         f"{function} is not defined for {what}",
-        value=", ".join(f"{side}: {side.dtype}" if isinstance(side, Expr) else f"{side!r}" for side in (left, right)),
+        value=", ".join(f"{side}: {side.dtype}" if isinstance(side, Expr) else _text(side) for side in (left, right)),
         remedy="Compute it on the host and pass it as a param, or compute it inside the kernel.",
     )
 
@@ -269,14 +333,18 @@ def extent_expr(function: str, left: int | Expr, right: int | Expr) -> Expr:
 
 def _require_scalars(call: str, operands: Iterable[Any]) -> None:
     for operand in operands:
-        if isinstance(operand, (Expr, int, float, np.number)):
+        if isinstance(operand, (Expr, int, float, np.integer, np.floating, np.bool_)) and not _is_duration(operand):
             continue
         raise DeclarationError(
             f"{call} takes numbers and expressions on params",
             field="operand",
-            value=f"{operand!r} of type {type(operand).__name__}",
+            value=f"{number_text(operand)} of type {type(operand).__name__}",
             remedy="Pass an int, a float, a param or an expression on params.",
         )
+
+
+def _is_duration(operand: Any) -> bool:
+    return isinstance(operand, np.timedelta64)  # which NumPy counts among the integers
 
 
 def cdiv(numerator: Scalar, denominator: Scalar) -> Any:
@@ -329,14 +397,25 @@ def _call(function: str, left: Any, right: Any) -> Any:
     if isinstance(left, Expr) or isinstance(right, Expr):
         return _binary_expr(function, left, right)
     try:
-        return _FUNCTIONS[function](left, right)
+        return _FUNCTIONS[function](_python_number(left), _python_number(right))
     except ZeroDivisionError:
-        raise DeclarationError(
-            "the denominator may not be 0",
-            field="cdiv",
-            value=f"cdiv({left}, {right})",
-            remedy="Pass a positive denominator, such as the block size.",
-        ) from None
+        rule, remedy = "the denominator may not be 0", "Pass a positive denominator, such as the block size."
+    except OverflowError:
+        rule, remedy = "a float cannot hold a number so large", "Pass integers."
+    raise DeclarationError(rule, field=function, value=f"{function}({_text(left)}, {_text(right)})", remedy=remedy)
+
+
+def number_text(value: Any) -> str:
+    """A value for a message; of an integer that would fill pages, only its size.
+
+    Examples
+    --------
+    >>> number_text(-12), number_text(10**400)
+    ('-12', 'an integer of 1329 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"{'a negative' if value < 0 else 'an'} integer of {value.bit_length()} bits"
+    return str(value) if isinstance(value, np.generic) else repr(value)
 
 
 def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
@@ -374,9 +453,9 @@ def convert_scalar(
     refused = isinstance(value, bool) and kind in "fc"
     if not isinstance(value, types) or refused or (kind == "b" and value not in (0, 1)):
         raise error(
-            f"{dtype} takes {wanted}, and this is a {type(value).__name__}",
+            f"{dtype} takes {wanted}, and this is of type {type(value).__name__}",
             field=field,
-            value=repr(value),
+            value=number_text(value),
             remedy=f"Pass {wanted}, or use another dtype.",
             **details,
         )
@@ -392,7 +471,9 @@ def convert_scalar(
         if converted is not None:
             return converted
         rule = f"{dtype} cannot hold a number so large"
-    raise error(rule, field=field, value=value, remedy="Pass a value in range, or use a wider dtype.", **details)
+    raise error(
+        rule, field=field, value=number_text(value), remedy="Pass a value in range, or use a wider dtype.", **details
+    )
 
 
 def scalar_converter(

@@ -77,7 +77,9 @@ class Array:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a 0-dimensional array")
+            raise DeclarationError(
+                "an operand of no dimensions has no length", field=self.buffer.name, remedy="Pass it as it is."
+            )
         return self.shape[0]  # type: ignore[return-value]  # an Expr refuses to be an int, with its own message
 
     def __iter__(self) -> Any:
@@ -234,7 +236,7 @@ def layout_of(shape: tuple[Extent, ...], strides: tuple[int, ...], itemsize: int
     >>> layout_of((2, 3), (12, 4), 4), layout_of((2, 3), (4, 8), 4), layout_of((2, 3), (24, 4), 4)
     ('C', 'F', 'A')
     """
-    if 0 in shape or _packed(shape, strides, itemsize):
+    if any(type(extent) is int and extent == 0 for extent in shape) or _packed(shape, strides, itemsize):
         return "C"
     return "F" if _packed(shape[::-1], strides[::-1], itemsize) else "A"
 

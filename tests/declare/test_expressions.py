@@ -91,7 +91,6 @@ def test_expressions_that_differ_are_not_equal():
     assert N + 1 != N - 1
     assert N + 1 != M + 1
     assert N + 1 != N
-    assert N + 1 != 4
     assert N * 1 != N * 1.0  # equal numbers, other dtypes
     assert Definition().param("n", np.int32) + 1 != N + 1
 
@@ -185,6 +184,8 @@ def test_sizes_are_int64_whatever_the_dtype_of_the_param():
         lambda: WHEN + 1,
         lambda: WHEN - WHEN,
         lambda: WHEN * GAIN,
+        lambda: N + np.timedelta64(1, "s"),
+        lambda: N * np.longdouble(2),
     ],
 )
 def test_arithmetic_that_has_no_meaning_is_refused_where_it_is_written(build):
@@ -198,12 +199,72 @@ def test_true_division_is_refused_with_a_remedy(build):
         build()
 
 
-@pytest.mark.parametrize("use", [bool, int, float, range, lambda n: [1, 2][n], lambda n: n and 1])
+NUMBERS = [3, 1.5, True, np.int32(3), np.float64(1.5)]
+USES = [
+    bool,
+    int,
+    float,
+    complex,
+    round,
+    range,
+    "{:.2f}".format,
+    lambda n: [1, 2][n],
+    lambda n: n and 1,
+    lambda n: n < n,
+]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_a_param_has_no_value_while_the_graph_is_declared(use):
     with pytest.raises(DeclarationError, match="has no value while the graph is declared"):
         use(N)
     with pytest.raises(DeclarationError, match="has no value while the graph is declared"):
         use(N + 1)
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+@pytest.mark.parametrize(
+    "compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, min, max]
+)
+def test_a_comparison_with_a_number_has_no_answer(compare, number):
+    for sides in ((N, number), (number, N + 1)):
+        with pytest.raises(DeclarationError, match=r"cannot be compared.*minimum or maximum"):
+            compare(*sides)
+
+
+def test_expressions_may_be_looked_for_among_other_things():
+    assert N == N
+    assert (N == M, N != M, N == "n", N is None) == (False, True, False, False)
+    assert {N: 1, 4: 2, "n": 3}[N] == 1
+    assert [None, "n", N].index(N) == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "remedy"),
+    [
+        (lambda: N**2, "n \\* n"),
+        (lambda: 2**N, "n \\* n"),
+        (lambda: abs(N), "maximum"),
+        (lambda: divmod(N, 2), "// and %"),
+        (lambda: N << 2, "power of two"),
+        (lambda: 1 << N, "power of two"),
+        (lambda: N & 3, "inside the kernel"),
+        (lambda: ~N, "inside the kernel"),
+        (lambda: np.minimum(N, 3), "minimum"),
+        (lambda: np.sqrt(N), "inside the kernel"),
+        (lambda: np.add.reduce(N), "inside the kernel"),
+        (lambda: np.arange(3) * N, "inside the kernel"),
+        (lambda: np.float32(1) / N, "inside the kernel"),
+    ],
+)
+def test_what_expressions_lack_is_said_with_a_remedy(build, remedy):
+    with pytest.raises(DeclarationError, match=remedy):
+        build()
+
+
+def test_a_sign_and_a_width():
+    assert +N is N
+    assert f"{N:>3}|{N + 1}" == "  n|(n + 1)"
 
 
 @pytest.mark.parametrize("other", ["text", None, [1], object()])
@@ -214,16 +275,79 @@ def test_what_is_no_number_does_not_add(other):
         other - N
 
 
+# NumPy's numbers
+
+
+SCALARS = st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]).flatmap(
+    lambda code: st.integers(int(np.iinfo(code).min), int(np.iinfo(code).max)).map(np.dtype(code).type)
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(FUNCTIONS)), SCALARS, st.integers(-(2**31), 2**31 - 1), st.booleans())
+def test_numbers_of_numpy_compute_as_those_of_python(function, scalar, n, on_the_left):
+    sides, numbers = ([scalar, N], [int(scalar), n]) if on_the_left else ([N, scalar], [n, int(scalar)])
+    expression = BUILD[function](*sides)
+    types = [side if side is scalar else N.dtype for side in sides]
+    assert expression.dtype == np.result_type(*types)
+    try:
+        wanted = FUNCTIONS[function](*numbers)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            expression.evaluate({"n": n})
+    else:
+        found = expression.evaluate({"n": n})
+        assert found == wanted
+        assert type(found) is int
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["cdiv", "minimum", "maximum"]), SCALARS, SCALARS)
+def test_functions_of_numpys_numbers_are_those_of_pythons(function, left, right):
+    try:
+        wanted = FUNCTIONS[function](int(left), int(right))
+    except ZeroDivisionError:
+        with pytest.raises(DeclarationError, match="may not be 0"):
+            BUILD[function](left, right)
+    else:
+        assert BUILD[function](left, right) == wanted
+
+
+def test_a_float_of_numpy_divides_by_zero_as_one_of_python():
+    with pytest.raises(ZeroDivisionError):
+        (N // np.float32(0)).evaluate({"n": 4})
+
+
+def test_a_view_bounded_by_a_number_of_numpy_does_not_wrap():
+    view = Definition().device_array("x", 8, np.float32)[: N * np.uint8(65)]
+    assert view.shape[0].evaluate({"n": 4}) == 260
+
+
 @pytest.mark.parametrize("call", [cdiv, minimum, maximum])
 def test_functions_refuse_what_is_no_number(call):
     with pytest.raises(DeclarationError, match="'text' of type str"):
         call(N, "text")
+    for other in (1j, np.complex64(1), np.timedelta64(1)):
+        with pytest.raises(DeclarationError, match="takes numbers and expressions"):
+            call(2, other)
 
 
 def test_functions_of_numbers_are_numbers():
     assert (cdiv(1000, 256), cdiv(-1, 2), minimum(3, 5), maximum(3, 5)) == (4, 0, 3, 5)
     with pytest.raises(DeclarationError, match="may not be 0"):
         cdiv(1, 0)
+    with pytest.raises(DeclarationError, match="so large"):
+        cdiv(10**400, 1.5)
+
+
+def test_numbers_that_would_fill_pages_are_told_by_their_size():
+    for build in (
+        lambda: GRAPH.param("p", np.int8, default=10**5000),
+        lambda: GRAPH.param("p", "f4", default=10**5000),
+    ):
+        with pytest.raises(DeclarationError, match="an integer of 16610 bits"):
+            build()
+    assert str(N * -(10**5000)) == "(n * a negative integer of 16610 bits)"
 
 
 # Conversion

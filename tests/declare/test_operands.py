@@ -173,7 +173,7 @@ def test_len():
     assert len(T[1:3]) == 2
     with pytest.raises(DeclarationError, match="has no value"):
         len(X[:N])
-    with pytest.raises(TypeError):
+    with pytest.raises(DeclarationError, match="no length"):
         len(X[0])
 
 
