@@ -413,9 +413,13 @@ def number_text(value: Any) -> str:
     >>> number_text(-12), number_text(10**400)
     ('-12', 'an integer of 1329 bits')
     """
-    if isinstance(value, int) and value.bit_length() > 256:
+    if _fills_pages(value):
         return f"{'a negative' if value < 0 else 'an'} integer of {value.bit_length()} bits"
     return str(value) if isinstance(value, np.generic) else repr(value)
+
+
+def _fills_pages(value: Any) -> bool:
+    return isinstance(value, int) and value.bit_length() > 256
 
 
 def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
@@ -471,9 +475,8 @@ def convert_scalar(
         if converted is not None:
             return converted
         rule = f"{dtype} cannot hold a number so large"
-    raise error(
-        rule, field=field, value=number_text(value), remedy="Pass a value in range, or use a wider dtype.", **details
-    )
+    shown = number_text(value) if _fills_pages(value) else value
+    raise error(rule, field=field, value=shown, remedy="Pass a value in range, or use a wider dtype.", **details)
 
 
 def scalar_converter(
