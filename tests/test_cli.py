@@ -186,6 +186,22 @@ def test_trace_prints_the_calls_in_order(run):
     assert "target=sm_80" in run(GRAPH, "trace", "-t", "sm_80")[1]
 
 
+def test_a_graph_that_only_a_large_gpu_can_hold_is_traced(run):
+    text = """
+        import numpy as np
+        import graphdsl as gd
+
+        g = gd.Graph("large")
+        out = g.host_array("out", 10**10, np.float32)
+        for i in range(10):
+            x = g.device_array(f"x{i}", 4 * 10**9, np.float32)
+            g.memset(x, 0) >> g.memcpy(out[:8], x[:8])
+    """
+    status, said, _ = run(text, "trace")
+    assert status == 0
+    assert f"bytes={10 * 16 * 10**9}" in said
+
+
 def test_run_launches_and_prints_host_arrays(run):
     status, said, _ = run(GRAPH, "run", "--device", "emulator")
     assert status == 0

@@ -1,7 +1,7 @@
 """Arrays and records as kernels see them in the emulator: every access is checked.
 
 They behave like Numba's arrays in CUDA kernels, on top of two NumPy views: one of the bytes, and one that tells which
-elements were never written. An index outside of the shape is an error here, though a GPU computes the address and
+of them were written. An index outside of the shape is an error here, though a GPU computes the address and
 touches whatever lies there. This module must not know threads or nodes.
 
 An element that is an integer of fewer than 64 bits is read as `numpy.int64`, because Numba's typing widens it before
@@ -10,6 +10,7 @@ any operation: ``uint8`` pixels 200 and 100 add up to 300 on a GPU, and would to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from types import EllipsisType
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from numba.cuda import types
 from numba.cuda.np import numpy_support
 
-from graphdsl.drivers.emulator.memory import AddressSpace, Region
+from graphdsl.drivers.emulator.memory import AddressSpace, Flags, Region
 from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, AccessError
 
 _INDEX_TYPES = (int, np.integer, slice, EllipsisType, type(None))
@@ -26,7 +27,7 @@ _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 def mirror(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A dtype of the same layout in which a value is true unless all of its bytes are 0.
+    """A dtype of the same layout for the record of written bytes, in which `_complete` elements can be told.
 
     Examples
     --------
@@ -42,10 +43,16 @@ def mirror(dtype: np.dtype[Any]) -> np.dtype[Any]:
         offsets = [offset for _, offset in fields]
         return np.dtype({"names": dtype.names, "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize})
     if dtype.kind == "c":
-        return dtype  # two floats, and no byte pattern of zeros and ones but 0 is 0.0
+        return dtype  # two floats; those whose bytes are zeros and ones are numbers, different ones
     if dtype.kind not in "biufmM" or dtype.itemsize not in _UNSIGNED:
         raise TypeError(f"elements of type {dtype} cannot be emulated")
     return _UNSIGNED[dtype.itemsize]
+
+
+@functools.cache
+def _complete(dtype: np.dtype[Any]) -> Any:
+    """The element of a `mirror` dtype that stands for one of which every byte was written."""
+    return np.ones(dtype.itemsize, np.bool_).view(dtype)[0]
 
 
 def widen(value: Any) -> Any:
@@ -67,8 +74,8 @@ class Array:
     ----------
     values : numpy.ndarray
         View of the memory.
-    unwritten : numpy.ndarray or None
-        View of the same elements in the region's record of unwritten bytes, in the `mirror` of the dtype; None if all
+    written : numpy.ndarray or None
+        View of the same elements in the region's record of written bytes, in the `mirror` of the dtype; None if all
         are written.
     region : Region
         Where they lie.
@@ -76,13 +83,14 @@ class Array:
         Name of the kernel's argument; for a part of an array, the label of that array and the key.
     """
 
-    __slots__ = ("_label", "_region", "_scalar", "_unwritten", "_values", "_widen")
+    __slots__ = ("_complete", "_label", "_region", "_scalar", "_values", "_widen", "_written")
     __array_ufunc__ = None  # NumPy's functions of whole arrays do not exist on a device
 
-    def __init__(self, values: Any, unwritten: Any, region: Region, label: Any) -> None:
+    def __init__(self, values: Any, written: Any, region: Region, label: Any) -> None:
         dtype = values.dtype
         self._values = values
-        self._unwritten = unwritten
+        self._written = written
+        self._complete: Any = None if written is None else _complete(written.dtype)
         self._region = region
         self._label = label
         self._scalar = None if dtype.names else dtype.type
@@ -97,7 +105,7 @@ class Array:
             raise self._outside(key, "read") from cause
         if value.__class__ is not self._scalar:
             return self._part(key)
-        if self._unwritten is not None and self._unwritten[key]:
+        if self._written is not None and self._written[key] != self._complete:
             raise self._never_written(key)
         return np.int64(value) if self._widen else value
 
@@ -110,8 +118,8 @@ class Array:
             self._values[key] = (
                 contents(value) if isinstance(value, (Array, Record)) else convert(value, self._values.dtype)
             )
-        if self._unwritten is not None:
-            self._unwritten[key] = 0
+        if self._written is not None:
+            self._written[key] = self._complete[key] if isinstance(key, str) else self._complete
 
     def _part(self, key: Any) -> Any:
         """A sub-array, a field of all records, or one record."""
@@ -126,8 +134,8 @@ class Array:
         return self._derived(lambda view: view[keys], key)
 
     def _derived(self, view_of: Any, key: Any) -> Any:
-        unwritten = None if self._unwritten is None else view_of(self._unwritten)
-        return element(view_of(self._values), unwritten, self._region, (self._label, key))
+        written = None if self._written is None else view_of(self._written)
+        return element(view_of(self._values), written, self._region, (self._label, key))
 
     # What is wrong with an access
 
@@ -224,8 +232,8 @@ class Array:
     def view(self, dtype: Any) -> Any:
         """The same bytes as elements of another type."""
         wanted = as_dtype(dtype)
-        unwritten = None if self._unwritten is None else self._unwritten.view(mirror(wanted))
-        return element(self._values.view(wanted), unwritten, self._region, (self._label, "view"))
+        written = None if self._written is None else self._written.view(mirror(wanted))
+        return element(self._values.view(wanted), written, self._region, (self._label, "view"))
 
     def _require_contiguous(self, what: str) -> None:
         if not self._values.flags.c_contiguous:
@@ -265,8 +273,8 @@ class Record:
     def __setitem__(self, name: Any, value: Any) -> None:
         array = self._array
         name = array.dtype.names[name] if isinstance(name, (int, np.integer)) else name
-        unwritten = None if array._unwritten is None else array._unwritten[name]
-        Array(array._values[name], unwritten, array._region, (array._label, name))[...] = value
+        written = None if array._written is None else array._written[name]
+        Array(array._values[name], written, array._region, (array._label, name))[...] = value
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._array.dtype.names:
@@ -289,9 +297,9 @@ class Record:
         return f"<{text_of(self._array._label)}: {self._array.dtype}>"
 
 
-def element(values: Any, unwritten: Any, region: Region, label: Any) -> Any:
+def element(values: Any, written: Any, region: Region, label: Any) -> Any:
     """What a view stands for in a kernel: an array, a record, or a number if it has no dimensions."""
-    array = Array(values, unwritten, region, label)
+    array = Array(values, written, region, label)
     if values.ndim:
         return array
     return Record(array) if values.dtype.names else array[()]
@@ -300,9 +308,10 @@ def element(values: Any, unwritten: Any, region: Region, label: Any) -> Any:
 def contents(source: Array | Record) -> Any:
     """The values of an array or record, all of which must have been written."""
     array = source if isinstance(source, Array) else source._array
-    if array._unwritten is not None and np.count_nonzero(array._unwritten):
-        first = next(index for index in np.ndindex(array.shape) if array._unwritten[index])
-        raise array._never_written(first)
+    if array._written is not None:
+        missing = np.argwhere(array._written != array._complete)
+        if len(missing):
+            raise array._never_written(tuple(missing[0].tolist()))
     return array._values
 
 
@@ -330,45 +339,49 @@ def array_at(
         If its elements do not all lie in one live allocation.
     """
     if 0 in shape:
-        return Array(np.empty(shape, dtype), None, Region("constant", 0, np.empty(0, np.uint8), written=True), label)
+        return Array(np.empty(shape, dtype), None, Region("constant", 0, np.empty(0, np.uint8)), label)
     spans = [stride * (extent - 1) for stride, extent in zip(strides, shape)]
     low = sum(span for span in spans if span < 0)
     high = sum(span for span in spans if span > 0) + dtype.itemsize
-    region, offset = space.locate(address + low, high - low)
-    region.settle()
-    if region.unwritten is not None:
-        _accept_padding(region, offset - low, shape, strides, dtype)
-    return array_in(region, label, dtype, shape, offset - low, strides)
+    region, start = space.locate(address + low, high - low)
+    written = region.written
+    if written is not None and written[start : start + high - low].all():
+        written = None
+    elif written is not None:
+        _accept_padding(written, start - low, shape, strides, dtype)
+    return _view(region, written, label, dtype, shape, start - low, strides)
 
 
-def array_in(
+def array_in(region: Region, label: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """The array, or the record if there are no dimensions, at the start of a region; C contiguous."""
+    return _view(region, region.written, label, dtype, shape)
+
+
+def _view(
     region: Region,
+    written: Flags | None,
     label: str,
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
     offset: int = 0,
     strides: tuple[int, ...] | None = None,
 ) -> Any:
-    """The array, or the record if there are no dimensions, at an offset of a region; C contiguous without strides."""
     values = np.ndarray(shape, dtype, region.data, offset, strides)
-    unwritten = None
-    if region.unwritten is not None:
-        unwritten = np.ndarray(shape, mirror(dtype), region.unwritten, offset, strides)
-    array = Array(values, unwritten, region, label)
+    record = None if written is None else np.ndarray(shape, mirror(dtype), written, offset, strides)
+    array = Array(values, record, region, label)
     return Record(array) if dtype.names and not shape else array
 
 
 def _accept_padding(
-    region: Region, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+    written: Flags, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
     """Count the padding of records as written: a kernel that writes every field has written the record."""
     padding = np.ones(dtype.itemsize, bool)
     for start, field in _leaves(dtype, 0):
         padding[start : start + field.itemsize] = False
     if padding.any():
-        bytes_shape = (*shape, dtype.itemsize)
-        record = np.ndarray(bytes_shape, np.uint8, region.unwritten, offset, (*strides, 1))
-        record[..., padding] = 0
+        record = np.ndarray((*shape, dtype.itemsize), np.bool_, written, offset, (*strides, 1))
+        record[..., padding] = True
 
 
 def _leaves(dtype: np.dtype[Any], start: int) -> Iterator[tuple[int, np.dtype[Any]]]:

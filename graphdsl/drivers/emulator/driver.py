@@ -53,7 +53,8 @@ class Emulator(OneByOne):
     target : str, tuple of int, or Limits
         Compute capability of the device, such as ``"sm_90"``.
     memory_bytes : int
-        Device memory. Each byte in use takes two of this machine's.
+        Device memory; that of the largest GPU by default. A byte takes two of this machine's once it is touched, and
+        nothing before.
 
     Attributes
     ----------
@@ -87,7 +88,7 @@ class Emulator(OneByOne):
         order: Order = "declared",
         seed: int | None = None,
         target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY,
-        memory_bytes: int = 8 * 2**30,
+        memory_bytes: int = 288 * 2**30,
     ) -> None:
         if order not in ("declared", "random", "reverse"):
             raise DeclarationError(
@@ -240,11 +241,11 @@ class Emulator(OneByOne):
         dtype: np.dtype[Any],
         owner: Any,
     ) -> np.ndarray[Any, Any]:
-        """The emulated memory as an array of the host. What is written through it is not seen: it counts as written."""
+        """The emulated memory as an array of the host; what was not written before holds ``0xCD``."""
         if 0 in shape:
             return np.empty(shape, dtype)
         nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
-        data = self._machine.space.writing(address, nbytes)
+        data = self._machine.space.exposed(address, nbytes)
         return host_view(data.ctypes.data, shape, strides, dtype, owner)
 
     # Streams and events

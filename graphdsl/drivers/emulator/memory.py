@@ -2,41 +2,58 @@
 
 Device addresses are numbers in a range that no process uses, so nothing outside the emulator can follow them. They are
 256-byte aligned, at least 256 bytes apart, and never used twice while the process lives, so that an access beyond an
-allocation or after its release is always found. Every byte of device memory remembers whether it was written. Fresh
-memory, device or pinned, is full of ``0xCD``. Pinned memory lies at its real address; the host writes it unseen, so
-all of it counts as written. This module must not know nodes or kernels.
+allocation or after its release is always found. Every byte of device memory remembers whether it was written; who sees
+bytes that nobody wrote finds ``0xCD`` there. Pinned memory lies at its real address; the host writes it unseen, so all
+of it counts as written, and fresh it begins with ``0xCD``.
+
+Only what is touched takes memory of this machine, so that a graph for a large GPU can be built on a small computer.
+This module must not know nodes or kernels.
 """
 
 from __future__ import annotations
 
 import bisect
 import mmap
+import sys
 import threading
+import weakref
 from typing import Any, Literal
 
 import numpy as np
 
 from graphdsl.declare.interop import host_bytes
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUT_OF_MEMORY, OUTSIDE, RELEASED, AccessError, Problem
+from graphdsl.drivers.emulator.problems import (
+    NEVER_WRITTEN,
+    OTHER_DEVICE,
+    OUT_OF_MEMORY,
+    OUTSIDE,
+    RELEASED,
+    AccessError,
+    Problem,
+)
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Kind = Literal["device", "pinned", "shared", "local", "constant"]
 
 POISON = 0xCD
 """What fresh memory holds."""
 
+POISONED_PINNED_BYTES = 64 * 2**10
+"""So much of fresh pinned memory holds it, from the start: more would take memory before anybody touches it."""
+
 _ALIGNMENT = 256
-# Beyond what x86-64 gives to user programs; on arm64 between where programs and where their mappings lie.
-_DEVICE_RANGE = range(0xD000_0000_0000, 0xF000_0000_0000)
+# Beyond what any processor gives to programs, and wide enough that large graphs can be built for weeks.
+_DEVICE_RANGE = range(2**60, 2**62)
 
 _next_address = _DEVICE_RANGE.start
-_next_address_lock = threading.Lock()
+_process_lock = threading.Lock()
 
 
 def _reserve(nbytes: int) -> int:
     """An address with room for ``nbytes`` and a gap behind it, given to nobody else in this process."""
     global _next_address
-    with _next_address_lock:
+    with _process_lock:
         address = _next_address
         _next_address += -(-nbytes // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT
     if _next_address > _DEVICE_RANGE.stop:
@@ -57,32 +74,27 @@ class Region:
         Size.
     data : numpy.ndarray of uint8
         The contents; empty once released.
-    unwritten : numpy.ndarray of uint8, or None
-        1 for each byte never written, 0 for the others; None if all are written.
+    written : numpy.ndarray of bool, or None
+        Which bytes were written; None if all count as written.
     alive : bool
         False once released.
     """
 
-    __slots__ = ("alive", "base", "data", "kind", "nbytes", "unwritten")
+    __slots__ = ("alive", "base", "data", "kind", "nbytes", "written")
 
-    def __init__(self, kind: Kind, base: int, data: Bytes, *, written: bool) -> None:
+    def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None) -> None:
         self.kind = kind
         self.base = base
         self.nbytes = data.size
         self.data = data
-        self.unwritten: Bytes | None = None if written else np.ones(data.size, np.uint8)
+        self.written = written
         self.alive = True
-
-    def settle(self) -> None:
-        """Drop the record of unwritten bytes if none is left."""
-        if self.unwritten is not None and not self.unwritten.any():
-            self.unwritten = None
 
     def release(self) -> None:
         """Give the contents back; what remains tells later accesses what was here."""
         self.alive = False
         self.data = self.data[:0].copy()
-        self.unwritten = None
+        self.written = None
 
     def __str__(self) -> str:
         return f"the {self.nbytes} bytes of {self.kind} memory at {self.base:#x}"
@@ -90,7 +102,7 @@ class Region:
 
 def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
     """Memory that nobody has written."""
-    return Region(kind, base, np.full(nbytes, POISON, np.uint8), written=False)
+    return Region(kind, base, np.full(nbytes, POISON, np.uint8), np.zeros(nbytes, np.bool_))
 
 
 class AddressSpace:
@@ -110,6 +122,8 @@ class AddressSpace:
         # The pages of released pinned memory go back to the system, but its addresses stay taken: were they used
         # again, a dangling address could not be told from a good one.
         self._mappings: dict[int, mmap.mmap] = {}
+        with _process_lock:
+            _spaces.add(self)
 
     def live(self, kind: Kind) -> list[Region]:
         """Allocations of a kind that have not been released, by address."""
@@ -131,10 +145,8 @@ class AddressSpace:
                 OUT_OF_MEMORY,
                 "Release memory, or give the emulator more with memory_bytes=.",
             )
-        try:
-            region = fresh("device", nbytes, _reserve(nbytes))
-        except MemoryError as cause:
-            raise Problem(f"this machine has no {nbytes} bytes to emulate device memory with", OUT_OF_MEMORY) from cause
+        data, written = (np.frombuffer(_mapped(nbytes, "to emulate device memory with"), np.uint8) for _ in range(2))
+        region = Region("device", _reserve(nbytes), data, written.view(np.bool_))
         self._used += nbytes
         return self._add(region)
 
@@ -144,20 +156,17 @@ class AddressSpace:
             raise Problem(f"an allocation of {nbytes} bytes; the size cannot be negative")
         if nbytes == 0:
             return np.empty(0, np.uint8)
-        try:
-            mapping = mmap.mmap(-1, nbytes, **_PRIVATE)
-        except (OSError, OverflowError, ValueError) as cause:
-            raise Problem(f"this machine has no {nbytes} bytes of host memory", OUT_OF_MEMORY) from cause
+        mapping = _mapped(nbytes, "of host memory")
         data = np.frombuffer(mapping, np.uint8)
-        data[:] = POISON
-        region = self._add(Region("pinned", data.ctypes.data, data, written=True))
+        data[:POISONED_PINNED_BYTES] = POISON
+        region = self._add(Region("pinned", data.ctypes.data, data))
         self._mappings[region.base] = mapping
         return data
 
     def _add(self, region: Region) -> Region:
         place = bisect.bisect(self._bases, region.base)
+        self._regions.insert(place, region)  # first: another space may look in here meanwhile
         self._bases.insert(place, region.base)
-        self._regions.insert(place, region)
         return region
 
     def release(self, address: int, kind: Kind) -> None:
@@ -197,8 +206,11 @@ class AddressSpace:
         """
         region = self.find(address)
         if region is None:
+            text = f"{nbytes} bytes at {address:#x}"
+            if _is_elsewhere(address):
+                raise _access_error(OTHER_DEVICE, text, address, nbytes, None)
             nearest = self._before(address)
-            raise _access_error(OUTSIDE, f"{nbytes} bytes at {address:#x}{_nearest(nearest)}", address, nbytes, nearest)
+            raise _access_error(OUTSIDE, f"{text}{_nearest(nearest)}", address, nbytes, nearest)
         if not region.alive:
             raise _access_error(RELEASED, f"{nbytes} bytes at {address:#x} in {region}", address, nbytes, region)
         offset = address - region.base
@@ -212,8 +224,9 @@ class AddressSpace:
         if self.is_pageable(address):
             return host_bytes(address, nbytes)
         region, offset = self.locate(address, nbytes)
-        if region.unwritten is not None and region.unwritten[offset : offset + nbytes].any():
-            first = offset + int(region.unwritten[offset : offset + nbytes].argmax())
+        written = None if region.written is None else region.written[offset : offset + nbytes]
+        if written is not None and not written.all():
+            first = offset + int(written.argmin())
             text = f"byte {first} of {region}, in a read of {nbytes} bytes from offset {offset}"
             raise _access_error(NEVER_WRITTEN, text, region.base + first, nbytes, region)
         return region.data[offset : offset + nbytes]
@@ -223,12 +236,46 @@ class AddressSpace:
         if self.is_pageable(address):
             return host_bytes(address, nbytes)
         region, offset = self.locate(address, nbytes)
-        if region.unwritten is not None:
-            region.unwritten[offset : offset + nbytes] = 0
+        if region.written is not None:
+            region.written[offset : offset + nbytes] = True
         return region.data[offset : offset + nbytes]
 
+    def exposed(self, address: int, nbytes: int) -> Bytes:
+        """The bytes at an address, for somebody who reads and writes them unseen: from now on all count as written."""
+        region, offset = self.locate(address, nbytes)
+        data = region.data[offset : offset + nbytes]
+        if region.written is not None:
+            written = region.written[offset : offset + nbytes]
+            np.copyto(data, POISON, where=~written)
+            written[:] = True
+        return data
 
-_PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+
+_spaces: weakref.WeakSet[AddressSpace] = weakref.WeakSet()
+"""All there are."""
+
+
+def _is_elsewhere(address: int) -> bool:
+    """True if an address belongs to any emulated device: one that does not know it asks whether others do."""
+    with _process_lock:
+        spaces = tuple(_spaces)
+    return any(space.find(address) is not None for space in spaces)
+
+
+# Linux refuses a private mapping larger than its memory, unless told that the pages may never be needed. Python knows
+# the flag by name from 3.13 on.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+_PRIVATE: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+
+
+def _mapped(nbytes: int, purpose: str) -> mmap.mmap:
+    """Pages full of zeros, which take memory once they are touched."""
+    try:
+        return mmap.mmap(-1, nbytes, **_PRIVATE)
+    except (OSError, OverflowError, ValueError) as cause:
+        raise Problem(f"this machine has no {nbytes} bytes {purpose}", OUT_OF_MEMORY) from cause
 
 
 def _return_pages(mapping: mmap.mmap) -> None:

@@ -65,7 +65,7 @@ class AccessError(Problem):
     Parameters
     ----------
     kind : str
-        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``RELEASED`` or ``NEVER_WRITTEN``.
+        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED`` or ``NEVER_WRITTEN``.
     text : str
         Where and what.
     code : int
@@ -91,12 +91,14 @@ class StructureProblem(Problem):
 
 OUTSIDE_ARRAY = "index outside of an array"
 OUTSIDE = "access outside of an allocation"
+OTHER_DEVICE = "access to memory of another device"
 RELEASED = "access to released memory"
 NEVER_WRITTEN = "read of never-written bytes"
 
 _REMEDIES = {
     OUTSIDE_ARRAY: "Keep the index inside of the shape; on a GPU it reaches whatever lies there.",
     OUTSIDE: "Check the address and the size.",
+    OTHER_DEVICE: "Instantiate the graph on the device whose memory it uses, or copy that memory.",
     RELEASED: "Release memory after the last launch that uses it.",
     NEVER_WRITTEN: "Write it before, by a copy, a memset or a kernel that an edge orders before.",
 }

@@ -123,4 +123,4 @@ def _is_foreign(function: FunctionType) -> bool:
 def _frozen(array: np.ndarray[Any, Any]) -> Any:
     """A global array as it is now: Numba makes it a constant of the kernel."""
     data = np.frombuffer(bytearray(array.tobytes()), np.uint8)
-    return array_in(Region("constant", 0, data, written=True), "constant array", array.dtype, array.shape)
+    return array_in(Region("constant", 0, data), "constant array", array.dtype, array.shape)

@@ -18,7 +18,7 @@ def written(values: Any) -> Array:
     """An array over a copy of NumPy's, all written."""
     values = np.ascontiguousarray(values)
     data = np.frombuffer(bytearray(values.tobytes()), np.uint8)
-    found: Array = array_in(Region("device", 0x1000, data, written=True), "x", values.dtype, values.shape)
+    found: Array = array_in(Region("device", 0x1000, data), "x", values.dtype, values.shape)
     return found
 
 
@@ -251,13 +251,41 @@ def test_arrays_bound_to_memory() -> None:
     assert released.value.kind == RELEASED
 
 
-def test_the_record_of_unwritten_bytes_is_dropped_when_all_are_written() -> None:
+def test_an_array_that_is_written_whole_is_not_watched_any_more() -> None:
     space = AddressSpace(2**12)
-    region = space.allocate(8)
-    array_at(space, region.base, (2,), (4,), np.dtype(np.float32), "x")[:] = 1
-    assert region.unwritten is not None
-    array_at(space, region.base, (2,), (4,), np.dtype(np.float32), "x")
-    assert region.unwritten is None
+    region = space.allocate(12)
+    first = array_at(space, region.base, (2,), (4,), np.dtype(np.float32), "x")
+    first[:] = 1
+    again = array_at(space, region.base, (2,), (4,), np.dtype(np.float32), "x")
+    longer = array_at(space, region.base, (3,), (4,), np.dtype(np.float32), "x")
+    assert again._written is None
+    assert longer[1] == 1
+    with pytest.raises(AccessError):
+        longer[2]
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f4", "f8", "c8", "c16", "i8"])
+def test_an_element_with_a_byte_that_nobody_wrote_is_not_written(dtype: str) -> None:
+    """Whichever byte it is: what is known of bytes is compared as numbers."""
+    space = AddressSpace(2**12)
+    size = np.dtype(dtype).itemsize
+    for hole in range(size):
+        region = space.allocate(size)
+        for place in {*range(size)} - {hole}:
+            space.writing(region.base + place, 1)[:] = 0
+        element = array_at(space, region.base, (1,), (size,), np.dtype(dtype), "x")
+        with pytest.raises(AccessError):
+            element[0]
+        space.writing(region.base + hole, 1)[:] = 0
+        assert element[0] == 0
+
+
+def test_a_field_of_all_records_is_written_at_once() -> None:
+    array = unwritten(2, RECORD)
+    array["c"] = 7
+    assert (array[0].c[1], array[1].c[2]) == (7, 7)
+    with pytest.raises(AccessError):
+        array[0]["b"]
 
 
 def test_dtypes_that_have_no_place_in_a_kernel() -> None:

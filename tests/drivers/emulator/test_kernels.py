@@ -539,6 +539,33 @@ def test_an_exception_carries_the_place_in_the_kernel(bench: Bench) -> None:
     assert "thread (1, 0, 0) of block (1, 0, 0) of kernel 'kernel'" in str(error)
 
 
+@pytest.mark.parametrize("what", ["raise", "assert", "division"])
+def test_what_a_gpu_would_not_report_is_said(bench: Bench, what: str) -> None:
+    def raises(out):
+        raise ValueError
+
+    def asserts(out):
+        assert cuda.threadIdx.x > 3
+
+    def divides(out):
+        for i in range(2):
+            out[0] = 1 // i
+
+    function = {"raise": raises, "assert": asserts, "division": divides}[what]
+    with pytest.raises(DriverError, match="A GPU does not report what a kernel raises") as caught:
+        bench.run(function, 1, 1, Fresh(1, np.int32))
+    assert caught.value.code == 719
+
+
+def test_what_only_the_emulator_refuses_is_not_said_to_be_silent_on_a_gpu(bench: Bench) -> None:
+    def kernel(out):
+        out[0] = cuda.shfl_sync(1, 1, 7)
+
+    with pytest.raises(DriverError, match="takes no part in it") as caught:
+        bench.run(kernel, 1, 1, Fresh(1, np.int32))
+    assert caught.value.remedy is None
+
+
 def test_an_index_outside_of_an_array(bench: Bench) -> None:
     def kernel(x, out):
         out[cuda.grid(1)] = x[cuda.grid(1)]
@@ -578,7 +605,7 @@ def test_a_read_of_what_no_thread_wrote(bench: Bench) -> None:
 @pytest.mark.parametrize("state", ["freed", "too small", "pageable", "nobody's"])
 def test_arguments_that_lead_nowhere(bench: Bench, state: str) -> None:
     host = np.zeros(8, np.float32)
-    address = {"pageable": host.ctypes.data, "nobody's": 0xE000_0000_0000}.get(state) or bench.upload(host[:7])
+    address = {"pageable": host.ctypes.data, "nobody's": 2**61}.get(state) or bench.upload(host[:7])
     if state == "freed":
         bench.device.mem_free(address)
     kinds = (F4, F4, types.float32, types.int32)

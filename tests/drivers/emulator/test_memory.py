@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphdsl.drivers.emulator import Emulator
-from graphdsl.drivers.emulator.memory import POISON, AddressSpace
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, RELEASED, AccessError, Problem
+from graphdsl.drivers.emulator.memory import POISON, POISONED_PINNED_BYTES, AddressSpace
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OTHER_DEVICE, OUTSIDE, RELEASED, AccessError, Problem
 from graphdsl.errors import DriverError, MemoryFault
 
 
@@ -23,7 +24,7 @@ def test_addresses_are_aligned_apart_and_outside_of_any_process(space: AddressSp
     for region, following in itertools.pairwise(regions):
         assert region.base % 256 == 0
         assert following.base - (region.base + region.nbytes) >= 256
-    assert all(0xD000_0000_0000 <= region.base < 0xF000_0000_0000 for region in regions)
+    assert all(2**60 <= region.base < 2**62 for region in regions)
 
 
 def test_addresses_are_not_used_again_here_or_in_another_space(space: AddressSpace) -> None:
@@ -113,6 +114,47 @@ def test_device_addresses_of_nobody_are_not_taken_for_host_memory(space: Address
     assert caught.value.kind == OUTSIDE
 
 
+def test_memory_of_another_device_is_told_from_that_of_none(space: AddressSpace) -> None:
+    space.allocate(16)
+    other = AddressSpace(1024)
+    foreign = other.allocate(16)
+    with pytest.raises(AccessError, match="memory of another device: 4 bytes at") as caught:
+        space.reading(foreign.base + 8, 4)
+    assert caught.value.kind == OTHER_DEVICE
+    assert caught.value.details == {"kind": OTHER_DEVICE, "address": foreign.base + 8, "nbytes": 4}
+    assert "Instantiate the graph on the device" in str(caught.value.remedy)
+    with pytest.raises(AccessError) as beside:
+        space.reading(foreign.base + 16, 4)
+    assert beside.value.kind == OUTSIDE
+
+
+def test_memory_that_nobody_touches_takes_none_of_this_machine() -> None:
+    """More than computers have: device and pinned memory, of which a few bytes are written and read."""
+    nbytes = 200 * 2**30
+    before = peak_bytes()
+    device = Emulator()
+    address = device.mem_alloc(nbytes)
+    pinned = device.mem_host_alloc(nbytes)
+    device.memcpy_htod(address + nbytes - 8, np.arange(8, dtype=np.uint8), 0)
+    pinned[-1] = 7
+    found = np.empty(4, np.uint8)
+    device.memcpy_dtoh(found, address + nbytes - 4, 0)
+    assert found.tolist() == [4, 5, 6, 7]
+    with pytest.raises(MemoryFault) as caught:
+        device.memcpy_dtoh(found, address + nbytes - 10, 0)
+    assert caught.value.kind == NEVER_WRITTEN  # type: ignore[attr-defined]
+    assert (pinned[0], pinned[POISONED_PINNED_BYTES], pinned[-1]) == (POISON, 0, 7)
+    device.mem_free(address)
+    device.mem_free_host(pinned)
+    assert peak_bytes() - before < 100 * 2**20
+
+
+def peak_bytes() -> int:
+    resource = pytest.importorskip("resource")
+    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
 def test_capacity() -> None:
     device = Emulator(memory_bytes=1000)
     first = device.mem_alloc(600)
@@ -200,7 +242,10 @@ def test_copies_that_are_refused(device: Emulator) -> None:
 def test_dlpack_shares_the_emulated_memory(device: Emulator) -> None:
     address = device.mem_alloc(64)
     owner = object()
+    device.memcpy_htod(address + 20, np.array([3], np.float32), 0)
     array = device.dlpack_export(address + 16, (2, 3), (12, 4), np.dtype(np.float32), owner)
+    assert array.ravel()[1] == 3
+    assert array.view(np.uint8).ravel()[[0, 3, 8, 23]].tolist() == [POISON] * 4
     assert device.dlpack_device == array.__dlpack_device__() == (1, 0)
     array[...] = 5
     found = np.empty(6, np.float32)
@@ -233,7 +278,7 @@ def test_a_byte_can_be_read_exactly_if_it_was_written(steps: list[tuple[bool, in
 
 
 def test_a_space_without_addresses_left_says_so(monkeypatch: pytest.MonkeyPatch, space: AddressSpace) -> None:
-    monkeypatch.setattr("graphdsl.drivers.emulator.memory._next_address", 0xEFFF_FFFF_FF00)
+    monkeypatch.setattr("graphdsl.drivers.emulator.memory._next_address", 2**62 - 256)
     with pytest.raises(Problem, match="used up") as caught:
         space.allocate(1024)
     assert caught.value.code == 2
