@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from types import TracebackType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,8 @@ class EmulatedKernel:
             where += f", {source[0]}:{source[1]}"
         if isinstance(cause, AccessError):
             return AccessError(text=f"{cause.text}; {where}", code=ILLEGAL_ADDRESS, **(cause.details | details))
-        return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, **details)
+        remedy = _UNREPORTED if _raised_by_the_kernel(cause) else None
+        return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, remedy, **details)
 
 
 def _argument(space: AddressSpace, value: Any, numba_type: Any, name: str) -> Any:
@@ -108,16 +110,24 @@ def _argument(space: AddressSpace, value: Any, numba_type: Any, name: str) -> An
     return widen(value)
 
 
+_UNREPORTED = (
+    "A GPU does not report what a kernel raises: there a thread ends at a raise or an assert, an integer division by "
+    "zero gives 0, and the launch succeeds. Keep it from happening, or write a code for it to an array."
+)
 _MACHINERY = __name__.rpartition(".")[0]
+
+
+def _raised_by_the_kernel(problem: BaseException) -> bool:
+    """True if a line of the user's raised, not a function of the emulator that it called."""
+    frames = [frame for frame, _ in walk_tb(problem.__traceback__)]
+    return bool(frames) and not _is_machinery(frames[-1])
 
 
 def _source(traceback: TracebackType | None) -> tuple[str, int] | None:
     """File and line of the innermost call that is not the emulator's own."""
-    found = None
-    while traceback is not None:
-        frame = traceback.tb_frame
-        module = frame.f_globals.get("__name__", "")
-        if not module.startswith((_MACHINERY, "numba.")):
-            found = (frame.f_code.co_filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(traceback) if not _is_machinery(frame)]
+    return places[-1] if places else None
+
+
+def _is_machinery(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__", "").startswith((_MACHINERY, "numba."))
