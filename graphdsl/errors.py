@@ -1,13 +1,16 @@
 """The one family of errors that graphdsl raises.
 
 Every error says which node and field it is about, the value found there, the rule that the value breaks and
-what to do; each of these is an attribute too, so that programs need not parse messages. This module must import
-nothing else of the package: every stage stands on it.
+what to do; each of these is an attribute too, so that programs need not parse messages. Errors can be pickled, for
+worker processes. This module must import nothing else of the package: every stage stands on it.
 """
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
+
+import numpy as np
 
 Location = tuple[str, int]
 """Where something was declared: file name and line number."""
@@ -41,6 +44,23 @@ def describe(
     if location is not None:
         text += f" (declared at {location[0]}:{location[1]})"
     return text
+
+
+def plain(value: Any) -> Any:
+    """A value as it goes to another process: data as it is, all else, such as an operand with its graph, as text.
+
+    Examples
+    --------
+    >>> plain((3, "x", [1.5, None])), plain(range)
+    ((3, 'x', [1.5, None]), "<class 'range'>")
+    """
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
+        return value
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return (tuple if isinstance(value, tuple) else list)(map(plain, value))
+    return str(value)
 
 
 class GraphdslError(Exception):
@@ -79,6 +99,10 @@ class GraphdslError(Exception):
         self.value = value
         self.remedy = remedy
         self.location = location
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickles and copies, of subclasses too, whatever their ``__init__`` takes; see `plain`."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self) | {"value": plain(self.value)}  # type: ignore[attr-defined]
 
 
 class DeclarationError(GraphdslError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphdsl.errors import CheckError, Location, describe
+from graphdsl.errors import CheckError, Location, describe, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,6 +67,10 @@ class Finding:
         return describe(
             self.rule, node=self.node, field=self.field, value=self.value, remedy=self.remedy, location=self.location
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: an error takes its report along to another process; see `graphdsl.errors.plain`."""
+        return vars(self) | {"value": plain(self.value)}
 
     def to_json(self) -> dict[str, Any]:
         """A dict that `json.dumps` takes; a value that JSON has no form for becomes text."""
