@@ -130,4 +130,5 @@ def _source(traceback: TracebackType | None) -> tuple[str, int] | None:
 
 
 def _is_machinery(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__", "").startswith((_MACHINERY, "numba."))
+    module: str = frame.f_globals.get("__name__", "")
+    return module.startswith((_MACHINERY, "numba."))
