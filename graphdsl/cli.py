@@ -215,8 +215,8 @@ def bench(
 ) -> None:
     """Measure what graphs cost on this machine.
 
-    Launches, updates and building, in microseconds, with NVIDIA's names for what its sample measures; takes up to four
-    minutes. Without a GPU only what needs none is measured.
+    Launches, updates and building on the first GPU, in microseconds, with NVIDIA's names for what its sample measures;
+    takes up to four minutes. Without a GPU only what needs none is measured.
     """
     from graphdsl.bench import records, report
     from graphdsl.bench import run as benchmark

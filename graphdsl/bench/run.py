@@ -67,7 +67,7 @@ def make_plan(
     nodes : sequence of int
         Sizes of graphs. None means 1, 100 and 1,000, and unless ``quick`` also the sizes that targets are about.
     shapes : sequence of str
-        Names of shapes; none means all.
+        Names of shapes; none means all. Graphs of one node are all the same, and measured once.
     quick : bool
         Measure little.
 
@@ -77,7 +77,8 @@ def make_plan(
         If a shape is unknown, or a size is none.
     """
     shapes = shapes or tuple(SHAPES)
-    cases = [Case(shape, count) for shape in shapes for count in nodes or NODES]
+    of_one = "chain" if "chain" in shapes else shapes[0]
+    cases = [Case(shape if count > 1 else of_one, count) for shape in shapes for count in nodes or NODES]
     if "chain" in shapes and not nodes and not quick:
         cases += [Case("chain", count) for count in (*UPDATED, LARGEST)]
     for case in cases:

@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
     metrics : tuple of str
         What stands for it: a library has one of them.
     of : str
-        What the time is given for: ``"graph"`` or ``"node"``.
+        What the time is given for: ``"node"``, or whatever it was measured of.
     """
 
     title: str
@@ -42,6 +42,7 @@ class Comparison(NamedTuple):
 COMPARED = (
     Comparison("Launch, processor time", ("repeat_launch_api",)),
     Comparison("Launch, until the work is done", ("repeat_launch_total",)),
+    Comparison("Launch one kernel into a stream, without a graph", ("stream_launch",), "kernel"),
     Comparison("Run on the device", ("repeat_launch_device",), "node"),
     Comparison("First launch, processor time", ("first_launch_api",)),
     Comparison("First launch, until the work is done", ("first_launch_total",)),
@@ -120,16 +121,17 @@ def comparisons(results: Results) -> Iterator[Table]:
         peers = [peer for peer in results.peers if any(peer in of_case for of_case in found.values())]
         if len(peers) < 2:
             continue
+        ratios = ("÷ C", "÷ best peer") if OURS in peers else ()
         rows = tuple(
             (
                 *_case_cells(case),
                 *(_cell(of_case.get(peer), case.nodes if compared.of == "node" else 1) for peer in peers),
-                *_ratios(of_case),
+                *_ratios(of_case)[: len(ratios)],
             )
             for case, of_case in found.items()
             if of_case
         )
-        header = ("shape", "nodes", *(PEERS[peer].title for peer in peers), "÷ C", "÷ best peer")
+        header = ("shape", "nodes", *(PEERS[peer].title for peer in peers), *ratios)
         yield Table(f"{compared.title}: µs a {compared.of}", header, rows)
 
 

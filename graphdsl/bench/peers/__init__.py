@@ -16,9 +16,8 @@ from types import ModuleType
 from graphdsl.bench.measure import FULL, QUICK, Budget
 from graphdsl.bench.records import OURS, Case
 
-# By the names that results have: the module, what it is, and which shapes it can build.
-ALL_SHAPES = ("chain", "fan-out", "diamond", "random")
-CHAIN = ("chain",)
+_ALL_SHAPES = ("chain", "fan-out", "diamond", "random")
+_CHAIN = ("chain",)
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Peer:
 
     module: str
     title: str
-    shapes: tuple[str, ...] = ALL_SHAPES
+    shapes: tuple[str, ...] = _ALL_SHAPES
     most_nodes: int = 1_000
     seconds: float = 45.0
 
@@ -51,11 +50,12 @@ PEERS: dict[str, Peer] = {
     "c": Peer("c", "C", most_nodes=100_000),
     "cuda_bindings": Peer("cuda_bindings", "cuda.bindings"),
     "cuda_core": Peer("cuda_core", "cuda.core"),
-    "cupy": Peer("cupy", "CuPy", CHAIN),
-    "torch": Peer("torch", "PyTorch", CHAIN),
-    "warp": Peer("warp", "Warp", CHAIN),
-    "numba": Peer("numba", "Numba, stream launches", CHAIN),
+    "cupy": Peer("cupy", "CuPy", _CHAIN),
+    "torch": Peer("torch", "PyTorch", _CHAIN),
+    "warp": Peer("warp", "Warp", _CHAIN),
+    "numba": Peer("numba", "Numba, stream launches", _CHAIN),
 }
+"""By the names that results have."""
 
 
 def peer_module(name: str) -> ModuleType:

@@ -50,6 +50,8 @@ def measure(case: Case, setting: Setting) -> Samples:
         stream = driver.CUstream(gpu.stream())
         upload = timed(lambda: driver.cuGraphUpload(graph_exec, stream))
         gpu.synchronize(stream)
+        packed = int(operands.pointers.ctypes.data)
+        function = gpu.call(driver.cuKernelGetFunction, kernel)
         gains = itertools.cycle((2.0, 1.0))
 
         def update() -> None:
@@ -73,9 +75,10 @@ def measure(case: Case, setting: Setting) -> Samples:
                 "instantiation": (instantiated - emitted) / 1e3,
                 "upload_api_time": upload,
             },
+            launch_one=lambda: driver.cuLaunchKernel(function, 1, 1, 1, THREADS, 1, 1, 0, stream, packed, 0),
             updates={"update": update},
             require_result=lambda: operands.require_sum(case.nodes),
             close=close,
         )
 
-    return measure_built(build, setting.budget(case))
+    return measure_built(build, case, setting)

@@ -35,7 +35,7 @@ def measure(case: Case, setting: Setting) -> Samples:
     before: list[list[int]] = [[] for _ in range(case.nodes)]
     for source, target in pairs:
         before[target].append(source)
-    return measure_built(lambda: _build(before, setting), setting.budget(case))
+    return measure_built(lambda: _build(before, setting), case, setting)
 
 
 def extras(setting: Setting) -> Iterator[tuple[Case, Samples]]:
@@ -52,7 +52,7 @@ def extras(setting: Setting) -> Iterator[tuple[Case, Samples]]:
 
 
 def _build(before: list[list[int]], setting: Setting) -> Built:
-    from cuda.core import Device, LaunchConfig, ObjectCode, Stream
+    from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
     from cuda.core.graph import GraphDefinition
 
     gpu.use_primary_context()
@@ -99,6 +99,7 @@ def _build(before: list[list[int]], setting: Setting) -> Built:
             "instantiation": (instantiated - emitted) / 1e3,
             "upload_api_time": upload,
         },
+        launch_one=lambda: launch(stream, config, kernel, *operands.values),
         updates={"update": update},
         require_result=lambda: operands.require_sum(len(nodes)),
         close=close,

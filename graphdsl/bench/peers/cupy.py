@@ -49,9 +49,10 @@ def measure(case: Case, setting: Setting) -> Samples:
             launch=partial(graph.launch, stream),
             synchronize=stream.synchronize,
             launch_on=lambda handle: graph.launch(cupy.cuda.ExternalStream(handle)),
+            launch_one=lambda: kernel((1,), (THREADS,), operands.values, stream=stream),
             stages={"capture": (captured - start) / 1e3, "upload_api_time": upload},
             require_result=lambda: operands.require_sum(case.nodes),
             close=close,
         )
 
-    return measure_built(build, setting.budget(case))
+    return measure_built(build, case, setting)

@@ -44,17 +44,17 @@ def measure(case: Case, setting: Setting) -> Samples:
                 held(x, gain, n)
 
         def require_result() -> None:
-            found = float(x.copy_to_host(stream=stream)[0])
-            if found != case.nodes:
-                raise RuntimeError(f"the kernels were launched and gave {found}, not {case.nodes}")
+            found = x.copy_to_host(stream=stream)
+            stream.synchronize()
+            if found[0] != case.nodes:
+                raise RuntimeError(f"the kernels were launched and gave {found[0]}, not {case.nodes}")
 
         return Built(
             launch=launch,
             synchronize=stream.synchronize,
             launch_on=launch_on if case.nodes <= _LONGEST_QUEUE else None,
+            launch_one=lambda: configured(x, gain, n),
             require_result=require_result,
         )
 
-    found = measure_built(build, setting.budget(case))
-    found["stream_launch"] = [time / case.nodes for time in found["repeat_launch_api"]]
-    return found
+    return measure_built(build, case, setting)

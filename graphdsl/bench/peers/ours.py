@@ -41,7 +41,7 @@ def measure(case: Case, setting: Setting) -> Samples:
     found = stages(case, device, budget)
     if case.nodes <= _MOST_LAUNCHED:
         graph = shape(*case)
-        found.update(measure_built(lambda: _built(graph, device), budget))
+        found.update(measure_built(lambda: _built(graph, device), case, setting))
     return found
 
 

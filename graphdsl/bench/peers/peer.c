@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ELEMENTS = 64, THREADS = 32, MOST_SAMPLES = 1000, METRICS = 16 };
+enum { ELEMENTS = 64, THREADS = 32, LAUNCHES = 100, MOST_SAMPLES = 1000, METRICS = 16 };
 
 #define CHECK(call)                                                            \
     do {                                                                       \
@@ -248,6 +248,20 @@ static void measure_device(CUgraphExec exec, Budget budget)
     CHECK(cuMemFreeHost((void *)gate));
 }
 
+/* Launches into the stream without a graph: many in a row, but not so many that its queue is full. */
+static void measure_stream(CUkernel kernel, Budget budget)
+{
+    double start = now();
+    for (int round = -1; goes_on(budget, round, start); round++) { /* the first is the warm-up */
+        double begin = now();
+        for (int i = 0; i < LAUNCHES; i++)
+            CHECK(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, THREADS, 1, 1, 0, stream, pointers, NULL));
+        double launched = now();
+        CHECK(cuStreamSynchronize(stream));
+        if (round >= 0) note("stream_launch", (launched - begin) / LAUNCHES);
+    }
+}
+
 static void update(const Case *given, CUgraphExec exec, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     gain = gain == 1 ? 2 : 1;
@@ -284,6 +298,7 @@ static void measure(const Case *given, const CUDA_KERNEL_NODE_PARAMS *params, Bu
     }
     measure_launches(exec, budget);
     measure_device(exec, budget);
+    if (given->node_count == 1) measure_stream(params->kern, budget);
     measure_updates(given, exec, params, budget);
     destroy(exec, graph);
     print_metrics();

@@ -53,9 +53,10 @@ def measure(case: Case, setting: Setting) -> Samples:
             launch=graph.replay,
             synchronize=stream.synchronize,
             launch_on=launch_on,
+            launch_one=lambda: x.add_(1),
             stages={"capture": (captured - start) / 1e3},
             require_result=require_result,
             close=graph.reset,
         )
 
-    return measure_built(build, setting.budget(case))
+    return measure_built(build, case, setting)

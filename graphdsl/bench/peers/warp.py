@@ -59,8 +59,9 @@ def measure(case: Case, setting: Setting) -> Samples:
             launch=partial(warp.capture_launch, graph, stream=stream),
             synchronize=partial(warp.synchronize_stream, stream),
             launch_on=lambda handle: warp.capture_launch(graph, stream=warp.Stream(device, cuda_stream=handle)),
+            launch_one=lambda: warp.launch(step, stream=stream, **arguments),
             stages={"capture": (captured - start) / 1e3},
             require_result=require_result,
         )
 
-    return measure_built(build, setting.budget(case))
+    return measure_built(build, case, setting)
