@@ -114,7 +114,7 @@ def doubtful_graphs(draw: st.DrawFn) -> gd.Graph:
     kept = draw(st.sets(st.sampled_from(range(4)), min_size=1))
     for i, node in enumerate(nodes):
         if i not in kept:
-            g.dag.remove_node(node.name)
+            g._dag.remove_node(node.name)
     return g
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ from graphdsl.declare.given import (
     require_array,
 )
 from graphdsl.declare.interop import foreign_array
-from graphdsl.declare.kernel import as_kernel
+from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
     EmptyNode,
     HostNode,
@@ -57,16 +58,17 @@ class Definition:
     name : str
         What drawings and messages call the graph.
     dag : networkx.DiGraph
-        The one store of nodes and edges. Keys are node names; a node has the attribute ``node``, an edge the
-        attribute ``locations`` (where it was declared, once for each time). Edges to nodes of other graphs, which
-        are errors, are kept in the attribute ``foreign`` of the node of this graph.
+        The nodes and edges, to be read: only the methods of the graph add to it. Keys are node names; a node has the
+        attribute ``node``, an edge the attribute ``locations`` (where it was declared, once for each time). Edges to
+        nodes of other graphs, which are errors, are kept in the attribute ``foreign`` of the node of this graph.
     operands : dict
         `Buffer` and `Param` objects by name, in the order of declaration.
     """
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = checked_name(name, "graph")
-        self.dag: nx.DiGraph[str] = nx.DiGraph()
+        self.name = checked_name(name, "a graph")
+        self._dag: nx.DiGraph[str] = nx.DiGraph()
+        self.dag: nx.DiGraph[str] = self._dag.copy(as_view=True)
         self.operands: dict[str, Buffer | Param] = {}
         self._scopes: list[str] = []
         self._sequences: list[Node | None] = []
@@ -165,6 +167,7 @@ class Definition:
             self,
             strides=found.strides,
             owner=owner,
+            keep=found.keep,
             readonly=found.readonly,
             location=_location(),
         )
@@ -195,7 +198,7 @@ class Definition:
             Blocks in the grid and threads in a block, x first.
         args : iterable
             One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these. A
-            single one may stand by itself.
+            single one may stand by itself, and a dict gives all of them by the names of the parameters.
         shared_bytes : int or Expr
             Dynamic shared memory of a block.
         signature : str or Numba signature, optional
@@ -219,7 +222,7 @@ class Definition:
             dim3(grid, full, "grid"),
             dim3(block, full, "block"),
             extent(shared_bytes, full, "shared_bytes"),
-            arguments(args),
+            arguments(args, full, made),
             signature,
         )
         return self._add(node, after)
@@ -283,13 +286,14 @@ class Definition:
             Called in a thread of the driver; it may make no CUDA calls. An exception is kept and raised by the next
             synchronise.
         args : iterable
-            Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is.
+            Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is. A
+            single one may stand by itself.
         name, after
             As for `kernel`.
         """
         checked_function(function, name)
-        full = self._node_name(name, getattr(function, "__name__", "host").strip("<>"))
-        return self._add(HostNode(full, self, _location(), function, arguments(args)), after)
+        full = self._node_name(name, name_of(function, "host").strip("<>"))
+        return self._add(HostNode(full, self, _location(), function, arguments(args, full)), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
@@ -298,36 +302,45 @@ class Definition:
     # Edges and grouping
 
     def edge(self, before: NodeOrNodes, after: NodeOrNodes) -> None:
-        """Order each node of ``after`` behind each node of ``before``; both may be lists."""
+        """Order each node of ``after`` behind each node of ``before``; both may be lists.
+
+        Examples
+        --------
+        >>> graph = Definition()
+        >>> a, b, c, d = (graph.empty(name=name) for name in "abcd")
+        >>> graph.edge([a, b], [c, d])
+        >>> list(graph.dag.edges)
+        [('a', 'c'), ('a', 'd'), ('b', 'c'), ('b', 'd')]
+        """
         location = _location()
-        afters = flatten(after)
-        for source in flatten(before):
+        befores, afters = flatten(before), flatten(after)
+        for source in befores:
+            for target in afters:
+                if source.definition is not self and target.definition is not self:
+                    raise DeclarationError(
+                        f"an edge of graph {self.name!r} joins nodes of that graph",
+                        node=source.name,
+                        field="edge",
+                        value=f"{source.name} >> {target.name}",
+                        remedy="Call edge on the graph that the nodes belong to.",
+                    )
+        for source in befores:
             for target in afters:
                 self._add_edge(source, target, location)
 
     def _add_edge(self, source: Node, target: Node, location: Location) -> None:
         if source.definition is self and target.definition is self:
-            edge = self.dag.get_edge_data(source.name, target.name)
+            edge = self._dag.get_edge_data(source.name, target.name)
             if edge is None:
-                self.dag.add_edge(source.name, target.name, locations=(location,))
+                self._dag.add_edge(source.name, target.name, locations=(location,))
             else:
                 edge["locations"] += (location,)
             return
-        local = source if source.definition is self else target
-        if local.definition is not self:
-            raise DeclarationError(
-                f"an edge of graph {self.name!r} joins nodes of that graph",
-                node=source.name,
-                field="edge",
-                value=f"{source.name} >> {target.name}",
-                remedy="Call edge on the graph that the nodes belong to.",
-            )
         # Kept on both ends: whichever graph is checked, the edge is missing there.
         for end in (source, target):
-            end.definition.dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
+            end.definition._dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> AbstractContextManager[None]:
         """Prefix the names of what is declared inside with ``name/``; drawings show a cluster.
 
         Examples
@@ -337,22 +350,19 @@ class Definition:
         ...     graph.empty(name="start").name
         'layer0/start'
         """
-        self._scopes.append(checked_name(name, "scope"))
-        try:
-            yield
-        finally:
-            self._scopes.pop()
+        return _Block(partial(self._scopes.append, checked_name(name, "a scope")), self._scopes.pop)
 
-    @contextmanager
-    def sequence(self) -> Iterator[None]:
+    def sequence(self) -> AbstractContextManager[None]:
         """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
+        return _Block(self._begin_sequence, self._end_sequence)
+
+    def _begin_sequence(self) -> None:
         self._sequences.append(self._sequences[-1] if self._sequences else None)
-        try:
-            yield
-        finally:
-            last = self._sequences.pop()
-            if self._sequences:
-                self._sequences[-1] = last
+
+    def _end_sequence(self) -> None:
+        last = self._sequences.pop()
+        if self._sequences:
+            self._sequences[-1] = last
 
     # Looking things up
 
@@ -389,6 +399,13 @@ class Definition:
         copy.add_edges_from(self.dag.edges)
         return copy
 
+    def __copy__(self) -> Definition:
+        raise DeclarationError(
+            "a graph is copied whole, or its copy would share nodes and operands with it",
+            value=repr(self),
+            remedy="Use copy.deepcopy, or declare it in a function that makes a new graph at each call.",
+        )
+
     def __len__(self) -> int:
         return len(self.dag)
 
@@ -398,7 +415,7 @@ class Definition:
     # Names
 
     def _operand_name(self, name: str) -> str:
-        full = "/".join([*self._scopes, checked_name(name, "operand")])
+        full = "/".join([*self._scopes, checked_name(name, "an operand")])
         if full in self.operands:
             raise DeclarationError(
                 f"graph {self.name!r} already has an operand of this name",
@@ -412,30 +429,30 @@ class Definition:
     def _node_name(self, name: str | None, fallback: str) -> str:
         prefix = "".join(f"{scope}/" for scope in self._scopes) if self._scopes else ""
         if name is not None:
-            full = prefix + checked_name(name, "node")
-            if full in self.dag:
+            full = prefix + checked_name(name, "a node")
+            if full in self._dag:
                 raise DeclarationError(
                     f"graph {self.name!r} already has a node of this name",
                     node=full,
                     field="name",
                     remedy="Choose another name, or leave it out and one is made.",
-                    location=self.dag.nodes[full]["node"].location,
+                    location=self._dag.nodes[full]["node"].location,
                 )
             return full
         full = prefix + fallback
-        if full not in self.dag:
+        if full not in self._dag:
             return full
         # Where the last free number was is kept, so that a thousand nodes of one kernel take linear time.
-        numbers = self.dag.graph.setdefault("numbers", {})
+        numbers = self._dag.graph.setdefault("numbers", {})
         for number in itertools.count(numbers.get(full, 1)):
-            if f"{full}_{number}" not in self.dag:
+            if f"{full}_{number}" not in self._dag:
                 numbers[full] = number + 1
                 return f"{full}_{number}"
         raise AssertionError("unreachable: count never ends")
 
     def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
         befores = flatten(after) if after else []
-        self.dag.add_node(node.name, node=node)
+        self._dag.add_node(node.name, node=node)
         if self._sequences:
             if self._sequences[-1] is not None and self._sequences[-1] not in befores:
                 befores.insert(0, self._sequences[-1])
@@ -443,6 +460,20 @@ class Definition:
         for before in befores:
             self._add_edge(before, node, node.location)
         return node
+
+
+class _Block(AbstractContextManager[None]):
+    """A ``with`` block of a graph, which may be entered again."""
+
+    def __init__(self, begin: Callable[[], Any], end: Callable[[], Any]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
 
 def unknown_name(

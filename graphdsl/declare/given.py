@@ -5,23 +5,25 @@ Updates take the same things and use the same functions. This module must not kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from graphdsl.declare.expressions import Expr
+from graphdsl.declare.interop import owns_memory
+from graphdsl.declare.kernel import Kernel, is_deferred
 from graphdsl.declare.nodes import Dim3
 from graphdsl.declare.operands import Array, Extent
 from graphdsl.errors import DeclarationError
 
 
 def checked_name(name: Any, what: str) -> str:
-    """A name that can be shown and looked up."""
+    """A name that can be shown and looked up; ``what`` has it, such as "a node"."""
     if isinstance(name, str) and name and name.isprintable():
         return name
     raise DeclarationError(
-        f"the name of a {what} is a string of printable characters, and not empty",
+        f"the name of {what} is a string of printable characters, and not empty",
         field="name",
         value=repr(name),
         remedy="Choose such a name.",
@@ -55,9 +57,10 @@ def checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[An
             value=repr(dtype),
             remedy="Pass a NumPy type such as numpy.float32.",
         )
-    if made.subdtype is not None or not _on_devices(made) or (scalar and made.names is not None):
+    defect = _defect(made, scalar)
+    if defect is not None:
         raise DeclarationError(
-            "a device works on numbers in the machine's byte order" + ("" if scalar else " and on structures of them"),
+            defect,
             field=f"dtype of {name}",
             value=str(made),
             remedy="Use a bool, integer, float or complex dtype.",
@@ -66,14 +69,30 @@ def checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[An
 
 
 _MAX_ITEMSIZE = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "M": 8, "m": 8}
-"""Bytes of the widest scalar of each kind: a device has no extended precision."""
+"""Bytes of the widest scalar of each kind."""
 
 
-def _on_devices(dtype: np.dtype[Any]) -> bool:
-    element = dtype.base  # of a field that is an array
-    if element.names is not None:
-        return element.itemsize > 0 and all(_on_devices(element[name]) for name in element.names)
-    return element.isnative and 0 < element.itemsize <= _MAX_ITEMSIZE.get(element.kind, 0)
+def _defect(dtype: np.dtype[Any], scalar: bool) -> str | None:
+    """Why no device works on elements of this dtype; None if it does."""
+    if dtype.subdtype is not None:
+        return "the dtype is that of one element, and dimensions belong to the shape"
+    if dtype.names is None:
+        return _number_defect(dtype)
+    if scalar:
+        return "a param is one number"
+    if dtype.itemsize == 0:
+        return "a structure has fields"
+    defects = (_defect(dtype[name].base, scalar) for name in dtype.names)  # the base of a field that is an array
+    return next((defect for defect in defects if defect is not None), None)
+
+
+def _number_defect(dtype: np.dtype[Any]) -> str | None:
+    most = _MAX_ITEMSIZE.get(dtype.kind, 0)
+    if most == 0 or dtype.itemsize == 0:
+        return "a device works on numbers, and on structures of them"
+    if dtype.itemsize > most:
+        return "a device has no numbers of extended precision"
+    return None if dtype.isnative else "a device works on numbers in the machine's byte order"
 
 
 def require_array(operand: Any, node: str | None, field: str) -> None:
@@ -88,11 +107,50 @@ def require_array(operand: Any, node: str | None, field: str) -> None:
         )
 
 
-def arguments(args: Any) -> tuple[Any, ...]:
-    """The arguments of a node; a single one may stand by itself."""
+def arguments(args: Any, node: str | None = None, kernel: Kernel | None = None) -> tuple[Any, ...]:
+    """The arguments of a node in order; a single one may stand by itself, and those of a kernel may have names.
+
+    Parameters
+    ----------
+    args : object
+        A tuple or another iterable with an order; what has elements in memory, such as an array, is one argument.
+    node : str, optional
+        Name of the node, for messages.
+    kernel : Kernel, optional
+        Whose parameters the names in a dict are.
+    """
     if type(args) is tuple:
         return args
-    return tuple(args) if isinstance(args, Iterable) and not isinstance(args, (Array, str, bytes)) else (args,)
+    if isinstance(args, (tuple, list)):
+        return tuple(args)
+    if isinstance(args, Mapping) and kernel is not None:
+        return _by_name(args, node, kernel)
+    if isinstance(args, (Mapping, set, frozenset)):
+        raise DeclarationError(
+            "arguments are given in order, and this is a " + ("dict" if isinstance(args, Mapping) else "set"),
+            node=node,
+            field="args",
+            value=repr(args),
+            remedy="Pass a tuple; (d,) passes the object itself as the one argument.",
+        )
+    several = isinstance(args, Iterable) and not isinstance(args, (Array, str)) and not owns_memory(args)
+    return tuple(args) if several else (args,)
+
+
+def _by_name(args: Mapping[Any, Any], node: str | None, kernel: Kernel) -> tuple[Any, ...]:
+    unknown = [repr(name) for name in args if name not in kernel.positions]
+    missing = [repr(name) for name in kernel.positions if name not in args]
+    if unknown or missing:
+        raise DeclarationError(
+            "arguments by name are given for all parameters of the kernel, and for nothing else",
+            node=node,
+            field="args",
+            value=" and ".join(
+                f"{what} {', '.join(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names
+            ),
+            remedy=f"The kernel is {kernel!r}.",
+        )
+    return tuple(args[name] for name in kernel.parameters)
 
 
 def dim3(dims: Any, node: str, field: str) -> Dim3:
@@ -131,12 +189,13 @@ def extent(value: Any, node: str, field: str) -> Extent:
 
 def checked_function(function: Any, node: str | None) -> Any:
     """What a host node calls."""
-    if callable(function):
+    if not callable(function):
+        rule, remedy = "a host node calls a function", "Pass a callable."
+    elif is_deferred(function):
+        rule = "a host node calls a function once, and a call of a generator or of an async function runs nothing of it"
+        remedy = "Declare it with def, and without yield."
+    else:
         return function
     raise DeclarationError(
-        "a host node calls a function",
-        node=node,
-        field="function",
-        value=f"{function!r} of type {type(function).__name__}",
-        remedy="Pass a callable.",
+        rule, node=node, field="function", value=f"{function!r} of type {type(function).__name__}", remedy=remedy
     )

@@ -1,12 +1,13 @@
 """Reads where foreign memory lies: `__cuda_array_interface__`, DLPack, NumPy arrays and the buffer protocol.
 
-Nothing is copied and no CUDA library is asked. This module must not keep references: whoever asks keeps the owner.
+Nothing is copied and no CUDA library is asked. This module must not keep references: whoever asks keeps what
+`ForeignArray.keep` says, for as long as the memory is used.
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ class ForeignArray:
         Where the memory lives.
     readonly : bool
         True if the owner forbids writing.
+    keep : object
+        What keeps the memory where it is: the owner, or what it exported, which refers to the owner. A ``bytearray``
+        may move when it grows, and refuses to while an export of it lives.
     """
 
     address: int
@@ -39,6 +43,7 @@ class ForeignArray:
     dtype: np.dtype[Any]
     space: Space
     readonly: bool
+    keep: Any = field(repr=False, compare=False)
 
 
 def foreign_array(owner: Any, name: str) -> ForeignArray:
@@ -58,6 +63,9 @@ def foreign_array(owner: Any, name: str) -> ForeignArray:
         If the object offers none of these, or memory that a graph cannot use.
     """
     found = _locate(owner, name)
+    malformed = _malformation(found)
+    if malformed:
+        raise _refused(owner, name, f"it says that it has {malformed}")
     if any(stride < 0 for stride in found.strides):
         raise DeclarationError(
             "the strides of an external operand may not be negative",
@@ -66,6 +74,30 @@ def foreign_array(owner: Any, name: str) -> ForeignArray:
             remedy="Pass a contiguous copy of it.",
         )
     return found
+
+
+def _malformation(found: ForeignArray) -> str | None:
+    """What no memory has, among what an object says of its own."""
+    if any(extent < 0 for extent in found.shape):
+        return f"shape {found.shape}"
+    if len(found.strides) != len(found.shape):
+        return f"strides {found.strides} in {len(found.shape)} dimensions"
+    if not 0 <= found.address < 2**64 or (found.address == 0 and 0 not in found.shape):
+        return f"address {found.address:#x}"
+    return None
+
+
+def owns_memory(value: Any) -> bool:
+    """True for what `foreign_array` is for: an object with elements in memory, and not a number."""
+    if isinstance(value, np.generic):
+        return False
+    if any(hasattr(type(value), name) for name in ("__cuda_array_interface__", "__dlpack__")):
+        return True
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _locate(owner: Any, name: str) -> ForeignArray:
@@ -81,7 +113,9 @@ def _locate(owner: Any, name: str) -> ForeignArray:
     if interface is not None:
         try:
             return _from_interface(interface, owner, name)
-        except (KeyError, TypeError, ValueError) as problem:
+        except DeclarationError:
+            raise
+        except Exception as problem:  # whatever is wrong with what somebody else wrote
             why = f"its __cuda_array_interface__ is malformed ({type(problem).__name__}: {problem})"
             raise _refused(owner, name, why) from problem
     if hasattr(owner, "__dlpack__"):
@@ -108,7 +142,7 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> ForeignArray:
     if isinstance(array, np.ma.MaskedArray):
         raise _refused(array, name, "it is masked")
     return ForeignArray(
-        array.ctypes.data, array.shape, array.strides, array.dtype, "pageable", not array.flags.writeable
+        array.ctypes.data, array.shape, array.strides, array.dtype, "pageable", not array.flags.writeable, array
     )
 
 
@@ -121,7 +155,7 @@ def _from_interface(interface: dict[str, Any], owner: Any, name: str) -> Foreign
     dtype = np.dtype([tuple(field) for field in interface["descr"]] if structured else interface["typestr"])
     address, readonly = interface["data"]
     strides = interface.get("strides") or contiguous_strides(shape, dtype.itemsize)
-    return ForeignArray(int(address), shape, tuple(map(int, strides)), dtype, "device", bool(readonly))
+    return ForeignArray(int(address), shape, tuple(map(int, strides)), dtype, "device", bool(readonly), owner)
 
 
 class _DLDevice(ctypes.Structure):
@@ -179,13 +213,16 @@ def _from_dlpack(owner: Any, name: str) -> ForeignArray:
     if dtype is None:
         element = f"{tensor.dtype.bits} bits and {tensor.dtype.lanes} lanes"
         raise _refused(owner, name, f"NumPy has no dtype for DLPack type code {tensor.dtype.code} of {element}")
+    if tensor.ndim > 0 and not tensor.shape:
+        raise _refused(owner, name, f"its DLPack tensor has {tensor.ndim} dimensions and no shape")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
     else:
         strides = contiguous_strides(shape, dtype.itemsize)
     data = (tensor.data or 0) + tensor.byte_offset
-    return ForeignArray(data, shape, strides, dtype, _DL_SPACES[device_type], False)
+    # The capsule is the export: its destructor tells the producer that nobody looks at the memory any more.
+    return ForeignArray(data, shape, strides, dtype, _DL_SPACES[device_type], False, (owner, capsule))
 
 
 def host_bytes(address: int, nbytes: int) -> np.ndarray[Any, Any]:

@@ -6,10 +6,11 @@ Numba is not imported here: a ``@cuda.jit`` function is known by its attributes.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from graphdsl.errors import DeclarationError
@@ -26,7 +27,7 @@ class Kernel:
     function : callable
         The Python function.
     name : str
-        Its name.
+        Its name, or ``"kernel"`` where that could not be printed.
     parameters : tuple of str
         Names of its parameters, in order.
     positions : dict of str to int
@@ -43,14 +44,49 @@ class Kernel:
         self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
     ) -> None:
         self.function = function
-        self.name = function.__name__
+        self.name = name_of(function, "kernel")
         self.parameters = tuple(inspect.signature(function).parameters)
         self.positions = {name: position for position, name in enumerate(self.parameters)}
         self.signatures = signatures
         self.options = dict(options or {})
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self  # one object for one function
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(self.parameters)})"
+
+
+def name_of(function: Any, otherwise: str) -> str:
+    """The name of a function, if it can be printed.
+
+    Examples
+    --------
+    >>> name_of(len, "host"), name_of(3, "host")
+    ('len', 'host')
+    """
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) and name.strip("<>") and name.isprintable() else otherwise
+
+
+_DEFERRED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def is_deferred(function: Any) -> bool:
+    """True for a generator function or one declared with ``async``: a call of it runs nothing of its body.
+
+    Examples
+    --------
+    >>> async def later(): ...
+    >>> is_deferred(later), is_deferred(len)
+    (True, False)
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if code is None and not isinstance(function, type):
+        code = getattr(type(function).__call__, "__code__", None)
+    return isinstance(code, CodeType) and bool(code.co_flags & _DEFERRED)
 
 
 _kernels: weakref.WeakKeyDictionary[Any, Kernel] = weakref.WeakKeyDictionary()
@@ -113,6 +149,14 @@ def _make(source: Any, node: str | None) -> Kernel:
 
 
 def _checked(kernel: Kernel, node: str | None) -> Kernel:
+    if is_deferred(kernel.function):
+        raise DeclarationError(
+            "a kernel runs from front to back: it is neither a generator nor declared with async",
+            node=node,
+            field="kernel",
+            value=kernel.name,
+            remedy="Declare it with def, and without yield.",
+        )
     for parameter in inspect.signature(kernel.function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             raise DeclarationError(

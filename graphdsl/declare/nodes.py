@@ -24,7 +24,8 @@ Dim3 = tuple[Extent, Extent, Extent]
 class Node:
     """One operation of a graph; made by the methods of `Graph`.
 
-    ``a >> b`` orders ``b`` after ``a``; lists may stand on either side of a node.
+    ``a >> b`` orders ``b`` after ``a``; lists may stand on either side of a node. Between two lists Python knows no
+    ``>>``: use `Graph.edge`.
 
     Attributes
     ----------
@@ -113,8 +114,8 @@ def _connect(before: NodeOrNodes, after: NodeOrNodes) -> Node | NodeList:
         before.definition.edge(before, after)
         return after
     befores, afters = NodeList(flatten(before)), NodeList(flatten(after))
-    if befores:
-        befores[0].definition.edge(befores, afters)
+    for source in befores:  # each with its own graph, so that what joins two graphs is left to the check
+        source.definition.edge(source, afters)
     # An empty list in the middle of a chain is passed over: a >> [] >> b orders b after a.
     return after if isinstance(after, Node) else afters or befores
 

@@ -6,6 +6,7 @@ bound when a graph is instantiated. This module must know nothing of nodes.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -101,11 +102,13 @@ class Buffer(Array):
         Where the memory lives.
     owner : object or None
         For external memory, the object that owns it; None where every exec owns its own.
+    keep : object or None
+        For external memory, what keeps it where it is, such as an export of the owner's buffer.
     readonly : bool
         True if the owner of external memory forbids writing.
     """
 
-    __slots__ = ("_space", "definition", "location", "name", "owner", "readonly")
+    __slots__ = ("_space", "definition", "keep", "location", "name", "owner", "readonly")
 
     def __init__(
         self,
@@ -117,6 +120,7 @@ class Buffer(Array):
         *,
         strides: tuple[int, ...] | None = None,
         owner: Any = None,
+        keep: Any = None,
         readonly: bool = False,
         location: Location | None = None,
     ) -> None:
@@ -130,6 +134,7 @@ class Buffer(Array):
         self.params = frozenset()
         self.definition = definition
         self.owner = owner
+        self.keep = keep
         self.readonly = readonly
         self.location = location
         self._space: Space = space
@@ -150,6 +155,14 @@ class Buffer(Array):
             return 0
         spans = (stride * (extent - 1) for stride, extent in zip(self.strides, self.shape, strict=True))
         return int(sum(spans)) + self.dtype.itemsize
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        # A copy of a graph adopts the same external memory: that is not the graph's to copy.
+        made = memo[id(self)] = object.__new__(Buffer)
+        for name in (*Array.__slots__, *Buffer.__slots__):
+            value = getattr(self, name)
+            setattr(made, name, value if name in ("owner", "keep") else deepcopy(value, memo))
+        return made
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)} {self.space}"

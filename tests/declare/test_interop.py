@@ -5,12 +5,14 @@ from __future__ import annotations
 import array
 import ctypes
 import gc
+import io
+import mmap
 import weakref
 
 import numpy as np
 import pytest
 
-from graphdsl.declare.interop import _DLTensor, foreign_array, host_bytes, host_view
+from graphdsl.declare.interop import _DLTensor, foreign_array, host_bytes, host_view, owns_memory
 from graphdsl.errors import DeclarationError
 
 
@@ -160,6 +162,93 @@ class Gradient:
 
 class GradientWithDlpack(Tensor, Gradient):
     pass
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shape": (-3,)},
+        {"shape": (2, -3)},
+        {"strides": (4,)},
+        {"strides": (4, 4, 4)},
+        {"data": (-1, False)},
+        {"data": (2**64, False)},
+        {"data": (0, False)},
+        {"typestr": 3},
+        {"data": 3},
+        {"shape": None},
+    ],
+    ids=str,
+)
+def test_interfaces_that_describe_no_memory_are_refused(wrong):
+    refused(CudaArray(**wrong), "malformed|it says that it has")
+
+
+def test_an_interface_that_is_none_is_refused():
+    owner = CudaArray()
+    owner.__cuda_array_interface__ = 3
+    refused(owner, "malformed")
+
+
+def test_an_empty_array_needs_no_address():
+    assert located(CudaArray(shape=(0, 3), data=(0, False)))[:2] == (0, (0, 3))
+
+
+def test_dlpack_that_describes_no_memory_is_refused():
+    refused(Tensor(shape=(-2,)), "shape")
+    refused(Tensor(data=0), "address 0x0")
+    tensor = Tensor()
+    tensor.tensor.shape = None
+    refused(tensor, "no shape")
+
+
+# What keeps the memory
+
+
+@pytest.mark.parametrize(
+    ("owner", "grow"),
+    [
+        (bytearray(16), lambda owner: owner.extend(b"more")),
+        (array.array("f", [1, 2]), lambda owner: owner.append(3)),
+        (io.BytesIO(b"0123"), lambda owner: owner.write(b"0123456789")),
+        (mmap.mmap(-1, 4096), lambda owner: owner.close()),
+    ],
+    ids=["bytearray", "array", "BytesIO", "mmap"],
+)
+def test_memory_cannot_move_while_it_is_kept(owner, grow):
+    found = foreign_array(owner.getbuffer() if isinstance(owner, io.BytesIO) else owner, "w")
+    gc.collect()
+    with pytest.raises(BufferError):
+        grow(owner)
+    del found
+    gc.collect()
+    grow(owner)
+
+
+def test_a_dlpack_export_is_kept():
+    class Exporting(Tensor):
+        def __dlpack__(self, **options):
+            self.capsule = super().__dlpack__(**options)
+            return self.capsule
+
+    owner = Exporting()
+    assert foreign_array(owner, "w").keep == (owner, owner.capsule)
+
+
+@pytest.mark.parametrize(
+    ("value", "owns"),
+    [
+        (np.zeros(2), True),
+        (bytearray(2), True),
+        (None, False),
+        (3, False),
+        (np.float32(3), False),
+        ("text", False),
+        ([1, 2], False),
+    ],
+)
+def test_what_owns_memory(value, owns):
+    assert owns_memory(value) is owns
 
 
 def test_an_interface_that_raises_says_why():
