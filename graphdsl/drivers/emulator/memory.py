@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import mmap
+import os
 import sys
 import threading
 import weakref
@@ -41,6 +42,10 @@ POISON = 0xCD
 
 POISONED_PINNED_BYTES = 64 * 2**10
 """So much of fresh pinned memory holds it, from the start: more would take memory before anybody touches it."""
+
+# Windows has no sysconf, and refuses by itself what it cannot give.
+THIS_MACHINE_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
+"""Memory of the computer that emulates."""
 
 _ALIGNMENT = 256
 # Beyond what any processor gives to programs, and wide enough that large graphs can be built for weeks.
@@ -76,11 +81,13 @@ class Region:
         The contents; empty once released.
     written : numpy.ndarray of bool, or None
         Which bytes were written; None if all count as written.
+    occupied : int
+        Bytes of this machine that bulk writes have made it take.
     alive : bool
         False once released.
     """
 
-    __slots__ = ("alive", "base", "data", "kind", "nbytes", "written")
+    __slots__ = ("alive", "base", "data", "kind", "nbytes", "occupied", "written")
 
     def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None) -> None:
         self.kind = kind
@@ -88,6 +95,7 @@ class Region:
         self.nbytes = data.size
         self.data = data
         self.written = written
+        self.occupied = 0
         self.alive = True
 
     def release(self) -> None:
@@ -117,6 +125,7 @@ class AddressSpace:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._used = 0
+        self._occupied = 0
         self._bases: list[int] = []
         self._regions: list[Region] = []
         # The pages of released pinned memory go back to the system, but its addresses stay taken: were they used
@@ -181,6 +190,7 @@ class AddressSpace:
             _return_pages(self._mappings[address])
         else:
             self._used -= region.nbytes
+            self._occupied -= region.occupied
 
     def _before(self, address: int) -> Region | None:
         """The last allocation, released ones too, that begins at or before an address."""
@@ -237,7 +247,9 @@ class AddressSpace:
             return host_bytes(address, nbytes)
         region, offset = self.locate(address, nbytes)
         if region.written is not None:
-            region.written[offset : offset + nbytes] = True
+            written = region.written[offset : offset + nbytes]
+            self._occupy(region, written)
+            written[:] = True
         return region.data[offset : offset + nbytes]
 
     def exposed(self, address: int, nbytes: int) -> Bytes:
@@ -246,9 +258,23 @@ class AddressSpace:
         data = region.data[offset : offset + nbytes]
         if region.written is not None:
             written = region.written[offset : offset + nbytes]
+            self._occupy(region, written)
             np.copyto(data, POISON, where=~written)
             written[:] = True
         return data
+
+    def _occupy(self, region: Region, written: Flags) -> None:
+        """Refuse a bulk write for which this machine has no memory: the system would end the process."""
+        added = 2 * (written.size - int(np.count_nonzero(written)))  # a byte, and whether it was written
+        if self._occupied + added > THIS_MACHINE_BYTES:
+            raise Problem(
+                f"the memory written so far and {written.size} bytes more of {region} would take "
+                f"{self._occupied + added} bytes of this machine, which has {THIS_MACHINE_BYTES}",
+                OUT_OF_MEMORY,
+                "Emulate the graph with smaller arrays; it can be traced as it is.",
+            )
+        region.occupied += added
+        self._occupied += added
 
 
 _spaces: weakref.WeakSet[AddressSpace] = weakref.WeakSet()

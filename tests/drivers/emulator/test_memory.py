@@ -149,6 +149,23 @@ def test_memory_that_nobody_touches_takes_none_of_this_machine() -> None:
     assert peak_bytes() - before < 100 * 2**20
 
 
+def test_more_is_not_written_than_this_machine_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphdsl.drivers.emulator.memory.THIS_MACHINE_BYTES", 2 * 4096)
+    space = AddressSpace(2**40)
+    first, second = space.allocate(4000), space.allocate(2**30)
+    for _ in range(3):  # what is written again takes nothing more
+        space.writing(first.base, 4000)[:] = 1
+    space.writing(second.base, 96)
+    for access in (space.writing, space.exposed):
+        with pytest.raises(Problem, match="would take 8194 bytes of this machine, which has 8192") as caught:
+            access(second.base + 2**20, 1)
+        assert caught.value.code == 2
+    with pytest.raises(AccessError):
+        space.reading(second.base + 2**20, 1)
+    space.release(first.base, "device")
+    space.exposed(second.base + 2**20, 1000)
+
+
 def peak_bytes() -> int:
     resource = pytest.importorskip("resource")
     peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
