@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(_message(problem))
     except OSError as problem:
         _fail(str(problem))
+    except MemoryError as problem:
+        _fail(f"this machine has too little memory: {str(problem) or 'a smaller graph may fit'}")
     raise AssertionError("unreachable: typer ends the process")
 
 

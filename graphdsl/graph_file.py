@@ -20,6 +20,7 @@ from graphdsl.declare.definition import unknown_name
 from graphdsl.errors import GraphdslError
 from graphdsl.graph import Graph
 
+_MISSING = object()
 _GUARD = 'Code that runs the graph belongs under if __name__ == "__main__".'
 _NO_GPU = (
     "Numba asked for a GPU, which a signature at the decorator does at once. "
@@ -56,7 +57,7 @@ def _split(spec: str) -> tuple[Path, str]:
     path = Path(file)
     if not path.is_file():
         raise GraphdslError(
-            "there is no such file",
+            "it is a folder" if file and path.is_dir() else "there is no such file",
             field="FILE",
             value=file,
             remedy="Give the path of a Python file that declares a graph, as in graph.py or graph.py:name.",
@@ -74,15 +75,16 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent))
-    with _explained(path, "importing the file failed"):
+    with _explained(path, "importing the file failed", _GUARD):
         spec.loader.exec_module(module)
     return module
 
 
 def _named(module: ModuleType, name: str, path: Path) -> Graph:
-    if not hasattr(module, name):
+    with _explained(path, f"looking up {name} failed"):
+        found = getattr(module, name, _MISSING)
+    if found is _MISSING:
         raise unknown_name(name, _candidates(module), f"graph in {path.name}", GraphdslError)
-    found = getattr(module, name)
     if callable(found):
         _require_no_arguments(found, name)
         with _explained(path, f"calling {name}() failed"):
@@ -152,8 +154,8 @@ def _required_parameters(function: Callable[..., Any]) -> list[str]:
 
 
 @contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
-    """Turns whatever the user's code raises into one error that names the line."""
+def _explained(path: Path, what: str, remedy: str | None = None) -> Iterator[None]:
+    """Turns whatever the user's code raises into one error that names the line; ``remedy`` is for its own failures."""
     try:
         with redirect_stdout(sys.stderr):  # stdout is for the command's own output
             yield
@@ -163,7 +165,7 @@ def _explained(path: Path, what: str) -> Iterator[None]:
             f"{what}: {_summary(problem)}",
             field="FILE",
             value=path.name if location is None else f"{location[0]}:{location[1]}",
-            remedy=_remedy(problem),
+            remedy=_remedy(problem, remedy),
         ) from problem
 
 
@@ -180,14 +182,14 @@ def _summary(problem: BaseException) -> str:
     if isinstance(problem, GraphdslError):
         return str(problem)
     text = problem.msg if isinstance(problem, SyntaxError) else str(problem)
-    return f"{type(problem).__name__}: {' '.join(text.split()).rstrip(' :.')}"
+    return f"{type(problem).__name__}: {' '.join(text.split())}".rstrip(" :.")
 
 
-def _remedy(problem: BaseException) -> str | None:
+def _remedy(problem: BaseException, otherwise: str | None) -> str | None:
     if any(base.__name__ == "CudaSupportError" for base in type(problem).__mro__):
         return _NO_GPU
     if isinstance(problem, ModuleNotFoundError):
         return f"Install {problem.name}, or run graphdsl from the environment that has it."
     if isinstance(problem, (SyntaxError, GraphdslError)):
         return None
-    return _GUARD
+    return otherwise

@@ -290,6 +290,16 @@ def test_a_host_function_that_fails_names_its_line(run):
 # All commands
 
 
+def test_too_little_memory_is_one_message(run, monkeypatch):
+    def load(file):
+        raise MemoryError("Unable to allocate 8.00 PiB")
+
+    monkeypatch.setattr(cli, "_load", load)
+    status, said, problem = run(GRAPH, "check")
+    assert (status, said) == (2, "")
+    assert problem == "graphdsl: this machine has too little memory: Unable to allocate 8.00 PiB\n"
+
+
 @pytest.mark.parametrize("command", ["check", "dot", "draw", "show", "trace", "run"])
 def test_a_bad_file_is_one_message_and_status_2(run, command):
     status, said, problem = run("1 / 0\n", command)

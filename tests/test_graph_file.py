@@ -87,9 +87,18 @@ def test_what_is_named_must_be_a_graph(file):
     assert "gd = an object of type module" in refused("graphs.py:gd")
 
 
-@pytest.mark.parametrize("spec", ["nowhere.py", "nowhere.py:net", "", ":", "."])
+@pytest.mark.parametrize("spec", ["nowhere.py", "nowhere.py:net", "", ":"])
 def test_a_missing_file_is_said(spec):
     assert "there is no such file" in refused(spec)
+
+
+@pytest.mark.parametrize("spec", [".", "graphs", "graphs:net"])
+def test_a_folder_is_no_file(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graphs").mkdir()
+    message = refused(spec)
+    assert "it is a folder. Give the path of a Python file" in message
+    assert "no such file" not in message
 
 
 def test_a_file_may_have_a_colon_in_its_name(file):
@@ -151,6 +160,25 @@ def test_a_wrong_declaration_keeps_its_message(file):
 def test_a_function_that_fails_names_its_line(file):
     path = file("import graphdsl as gd\ndef build():\n    return gd.Graph(5)\n")
     assert "FILE = graphs.py:3: calling build() failed" in refused(f"{path}:build")
+
+
+@pytest.mark.parametrize("call", ["raise ValueError('oops')", "raise SystemExit('oops')", "open('oops')"])
+def test_a_function_that_fails_is_not_told_what_belongs_at_the_end_of_a_file(file, call):
+    path = file(f"def build():\n    {call}\n")
+    message = refused(f"{path}:build")
+    assert "FILE = graphs.py:2: calling build() failed: " in message
+    assert "oops" in message
+    assert "__main__" not in message
+
+
+def test_a_failure_without_a_text_is_named(file):
+    path = file("def build():\n    raise MemoryError\n")
+    assert refused(f"{path}:build").endswith("failed: MemoryError.")
+
+
+def test_a_name_that_cannot_be_looked_up_names_the_line(file):
+    path = file("def __getattr__(name):\n    raise RuntimeError(name)\n")
+    assert "FILE = graphs.py:2: looking up net failed: RuntimeError: net" in refused(f"{path}:net")
 
 
 def test_an_eager_signature_without_a_gpu_is_explained(file):
