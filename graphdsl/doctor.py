@@ -34,6 +34,8 @@ DISTRIBUTION = "cuda-graphdsl"
 _REINSTALL = f"pip install --upgrade --force-reinstall {DISTRIBUTION}"
 _DRIVER = "Install the NVIDIA driver, 580 or newer, from https://www.nvidia.com/drivers"
 _OLDEST_CUDA = (13, 0)
+# What the metapackage cuda-python consists of, with the first version that will do and the first that will not.
+_CUDA_PYTHON = {"cuda-bindings": ((13, 0), (14, 0)), "cuda-core": ((0, 5), (2, 0))}
 _MARKS = {"ok": ("✓", "green"), "missing": ("✗", "red"), "absent": ("-", "dim")}
 
 
@@ -116,10 +118,16 @@ def _packages() -> Iterator[Item]:
     yield Item("packages", "graphdsl", "ok", f"{gd.__version__}, {os.path.dirname(gd.__file__)}")
     for requirement in _requirements():
         name = re.split(r"[^\w.-]", requirement)[0]
-        yield _probe("packages", name, partial(metadata.version, name), f'pip install "{requirement}"')
-    for name in ("cuda-bindings", "cuda-core"):  # what cuda-python consists of
+        look = _cuda_python if name == "cuda-python" else partial(metadata.version, name)
+        yield _probe("packages", name, look, f'pip install "{requirement}"')
+    for name in _CUDA_PYTHON:
         yield _probe("packages", name, partial(metadata.version, name), "pip install --force-reinstall cuda-python")
-    yield _probe("packages", "graphviz", _graphviz, "install GLib, which its wheel needs: apt install libglib2.0-0")
+    yield _probe(
+        "packages",
+        "graphviz",
+        _graphviz,
+        "apt install libglib2.0-0 libxrender1 libxext6, the libraries that its wheel needs",
+    )
 
 
 def _requirements() -> list[str]:
@@ -129,6 +137,17 @@ def _requirements() -> list[str]:
     except metadata.PackageNotFoundError:
         return []
     return [requirement for requirement in found if "extra ==" not in requirement]
+
+
+def _cuda_python() -> str:
+    """Its version, or that it can do without: it is a name for its parts, which are what counts."""
+    try:
+        return metadata.version("cuda-python")
+    except metadata.PackageNotFoundError:
+        for name, (first, beyond) in _CUDA_PYTHON.items():
+            if not first <= tuple(map(int, metadata.version(name).split(".")[:2])) < beyond:
+                raise
+        return "its parts are there"
 
 
 def _graphviz() -> str:

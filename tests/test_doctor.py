@@ -120,6 +120,34 @@ def test_a_missing_package_comes_with_the_command_that_installs_it(folder, no_gp
     assert "Something that graphs need is missing." in printed(diagnosis)
 
 
+@pytest.mark.parametrize(
+    ("versions", "state"),
+    [
+        ({}, "ok"),
+        ({"cuda-bindings": "13.0.3", "cuda-core": "0.5.1"}, "ok"),
+        ({"cuda-bindings": "12.9.4"}, "missing"),
+        ({"cuda-bindings": None}, "missing"),
+        ({"cuda-core": "2.0.0"}, "missing"),
+        ({"cuda-core": "0.4.2"}, "missing"),
+    ],
+)
+def test_the_parts_of_cuda_python_stand_for_it(folder, no_gpu, monkeypatch, versions, state):
+    real = metadata.version
+    installed = {"cuda-python": None, **versions}
+
+    def version(name):
+        found = installed[name] if name in installed else real(name)
+        if found is None:
+            raise metadata.PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(metadata, "version", version)
+    item = {item.name: item for item in doctor._packages()}["cuda-python"]
+    assert item.state == state
+    assert item.found == ("its parts are there" if state == "ok" else item.found)
+    assert item.remedy.startswith("" if state == "ok" else 'pip install "cuda-python')
+
+
 def test_one_defect_does_not_hide_another(folder, no_gpu, monkeypatch):
     def refuse(*_, **__):
         raise CompileError("nvJitLink\n does not link it")
