@@ -203,13 +203,21 @@ def plot(path: Path, raw: np.ndarray, runs: list[Detection]) -> None:
     pyplot.close(figure)
 
 
+def draw(graph: gd.Graph) -> list[Path]:
+    """The graph as a picture, where Graphviz can be loaded, and in Graphviz' language, which needs no Graphviz."""
+    written = []
+    try:
+        written.append(graph.draw(OUT / "ecg.svg"))
+    except gd.GraphdslError as problem:
+        print(f"No picture of the graph: {problem}")
+    return [*written, graph.draw(OUT / "ecg.dot")]
+
+
 def main() -> None:
     OUT.mkdir(exist_ok=True)
     graph = build()
     graph.check().raise_for_errors()
-    graph.draw(OUT / "ecg.svg")
-    (OUT / "ecg.dot").write_text(graph.to_dot())
-
+    pictures = draw(graph)
     raw = pywt.data.ecg()
     with graph.instantiate() as exe:
         print(f"Built {graph!r} on {exe.device.name}; launched it with")
@@ -228,7 +236,7 @@ def main() -> None:
     print(f"NumPy finds the same beats: {60 * RATE / np.diff(paper.beats).mean():.0f} a minute")
 
     plot(OUT / "ecg-beats.png", raw, [paper, strict])
-    print(f"Pictures: {OUT}/ecg.svg and {OUT}/ecg.dot (the graph), {OUT}/ecg-beats.png (signal and beats)")
+    print(f"Pictures: {' and '.join(map(str, pictures))} (the graph), {OUT}/ecg-beats.png (signal and beats)")
 
 
 if __name__ == "__main__":

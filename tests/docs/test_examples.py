@@ -40,6 +40,18 @@ def test_every_example_runs(path, tmp_path):
         check_picture(tmp_path / name)
 
 
+def test_the_example_of_the_readme_goes_on_without_graphviz(ecg, tmp_path, monkeypatch, capsys):
+    """As on a machine without GLib, which the wheel of pygraphviz needs."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    ecg.main()
+    said = capsys.readouterr().out.splitlines()
+    assert "Graphviz, which could not be loaded" in said[0]
+    assert said[-1] == "Pictures: out/ecg.dot (the graph), out/ecg-beats.png (signal and beats)"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"ecg.dot", "ecg-beats.png"}
+
+
 def check_picture(path: Path) -> None:
     content = path.read_bytes()
     if path.suffix == ".svg":
