@@ -42,7 +42,7 @@ lint-types: $(INSTALLED)
 	$(RUN) -m mypy
 
 lint-stages: $(INSTALLED)
-	$(BIN)lint-imports
+	$(BIN)lint-imports --no-cache
 
 # Touched last, so that an install that failed is tried again; renewed when pyproject.toml has changed.
 $(VENV)/installed: pyproject.toml
