@@ -14,6 +14,7 @@ from graphdsl.check import Report, check
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.dot import render, to_dot, write
 from graphdsl.plan import Plan, plan
+from graphdsl.plan.worth import Costs, Worth, worth_it
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Limits
@@ -73,6 +74,13 @@ class Graph(Definition):
         """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`."""
         self.check(compile=False).raise_for_errors()
         return plan(self)
+
+    def worth_it(
+        self, durations: Mapping[str, float] | None = None, *, default: float = 2.0, costs: Costs | None = None
+    ) -> Worth:
+        """What the graph saves over stream launches, and whether it does; see `graphdsl.plan.worth.worth_it`."""
+        self.check(compile=False).raise_for_errors()
+        return worth_it(self, durations, default=default, costs=costs)
 
     def to_dot(self, *, operands: bool = False) -> str:
         """The DAG in Graphviz' language, with names; what the checks find wrong is red.

@@ -104,6 +104,12 @@ def set_params(
     return NO_FAILURE
 
 
+def direct(loop: Any) -> Any:
+    """The compiled function behind a loop, without Numba's choice among signatures: each has one."""
+    (compiled,) = loop.overloads.values()
+    return compiled.entry_point
+
+
 def failure(outcome: int) -> tuple[int, int]:
     """Index of the node that was refused and the result code, from what a loop gave."""
     return outcome >> _CODE_BITS, outcome & ((1 << _CODE_BITS) - 1)

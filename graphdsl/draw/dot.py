@@ -156,8 +156,8 @@ def _graphviz() -> Any:
         raise GraphdslError(
             f"pictures are drawn by Graphviz, which could not be loaded: {problem}",
             field="format",
-            remedy="Its wheel needs GLib: install libglib2.0-0 or your system's package of it. The formats dot and gv "
-            "need neither.",
+            remedy="Its wheel needs GLib and the X11 client libraries of the system: apt install libglib2.0-0 "
+            "libxrender1 libxext6, or your system's packages of them. The formats dot and gv need neither.",
         ) from problem
     return pygraphviz
 

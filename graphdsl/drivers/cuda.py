@@ -392,8 +392,8 @@ class _Compiled:
         from graphdsl.compile import loops
 
         self.loops = loops
-        self.call_two = loops.call_two
-        self.set_params = loops.set_params
+        self.call_two = loops.direct(loops.call_two)
+        self.set_params = loops.direct(loops.set_params)
         forms = {MEMCPY: loops.WITH_CONTEXT, MEMSET: loops.WITH_CONTEXT, EMPTY: loops.WITHOUT_PARAMS}
         self.forms = np.array([forms.get(kind, loops.WITHOUT_CONTEXT) for kind in range(len(_ADD_CALLS))], np.uint8)
         self.add = np.array([_address(call) for call in _ADD_CALLS], np.uint64)

@@ -16,6 +16,7 @@ from graphdsl.compile.numba import compile_kernel
 from graphdsl.compile.signature import argument_types
 from graphdsl.declare.definition import Definition, unknown_name
 from graphdsl.declare.expressions import convert_scalar, scalar_converter, value_of
+from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import KernelNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.drivers.base import Driver, Handle
@@ -55,7 +56,7 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
     DriverError
         If the driver refused it; nothing is left behind.
     """
-    if not isinstance(device, Driver):
+    if not isinstance(getattr(device, "limits", None), Limits):
         raise GraphdslError(
             "a graph is instantiated on a device",
             field="device",
