@@ -29,6 +29,7 @@ from graphdsl.drivers.emulator.problems import (
     INVALID_HANDLE,
     NO_BINARY_FOR_GPU,
     NOT_FOUND,
+    NOT_SUPPORTED,
     AccessError,
     Problem,
     StructureProblem,
@@ -55,6 +56,9 @@ class Emulator(OneByOne):
     memory_bytes : int
         Device memory; that of the largest GPU by default. A byte takes two of this machine's once it is touched, and
         nothing before.
+    build_only : bool
+        Build graphs only, to look at the driver calls: external memory may lie on other devices, and launches are
+        refused.
 
     Attributes
     ----------
@@ -89,6 +93,7 @@ class Emulator(OneByOne):
         seed: int | None = None,
         target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY,
         memory_bytes: int = 288 * 2**30,
+        build_only: bool = False,
     ) -> None:
         if order not in ("declared", "random", "reverse"):
             raise DeclarationError(
@@ -105,7 +110,7 @@ class Emulator(OneByOne):
         self.gate = Gate()
         self.history = self.gate.history
         self.fail_next = self.gate.fail_next
-        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {})
+        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {}, build_only)
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
         self._streams: set[Handle] = set()
@@ -368,6 +373,8 @@ class Emulator(OneByOne):
         self._report_fault()
         found = _known(self._execs, graph_exec, "exec")
         self._check_stream(stream)
+        if self._machine.build_only:
+            raise Problem("this emulator only builds graphs", NOT_SUPPORTED, "Make one without build_only=True.")
         for node in found.in_order():
             if node.enabled:
                 try:

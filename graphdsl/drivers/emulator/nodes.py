@@ -68,12 +68,20 @@ class Machine:
         Handle of its context.
     kernels : dict
         Kernels by handle.
+    build_only : bool
+        True if nodes may refer to memory of other devices: none will run.
     """
 
     space: AddressSpace
     limits: Limits
     context: Handle
     kernels: dict[Handle, LoadedKernel]
+    build_only: bool = False
+
+    def require_memory(self, address: Address, nbytes: int) -> None:
+        """Refuse a node that refers to memory which is not there."""
+        if not self.build_only or self.space.find(address) is not None:
+            self.space.locate(address, nbytes)
 
 
 @dataclass(frozen=True)
@@ -222,8 +230,8 @@ def _side(machine: Machine, fields: np.void, side: str, nbytes: int) -> Address:
         raise Problem(f"the address of the {side} is NULL")
     address = base + int(fields[f"{side}_x_bytes"])
     if not machine.space.is_pageable(address):
-        machine.space.locate(address, nbytes)
-    elif kind == MEMORY_TYPE_DEVICE:
+        machine.require_memory(address, nbytes)
+    elif kind == MEMORY_TYPE_DEVICE and not machine.build_only:
         raise Problem(
             f"the {side} {address:#x} is declared to be device memory, and is ordinary host memory",
             remedy="Declare it as host memory, or allocate it with mem_alloc or mem_host_alloc.",
@@ -266,7 +274,7 @@ def _read_memset(machine: Machine, address: Address) -> _Fill:
         raise Problem(f"the emulator sets 1-D; height {height} given", NOT_SUPPORTED)
     if destination % size:
         raise Problem(f"the destination {destination:#x} is not aligned to elements of {size} bytes")
-    machine.space.locate(destination, size * width)
+    machine.require_memory(destination, size * width)
     # Bits of the value beyond the element are ignored, as the driver does.
     return _Fill(destination, int(fields["value"]).to_bytes(4, "little")[:size], width)
 

@@ -529,6 +529,29 @@ def test_what_can_be_disabled(bench: Bench, memory: dict[str, int]) -> None:
         refused(device.graph_node_set_enabled, 1, graph_exec, node, False)
 
 
+@pytest.mark.parametrize("elsewhere", [0x7F00_0000_0000, 2**61])
+def test_graphs_over_memory_of_other_devices_can_be_built_and_not_launched(elsewhere: int) -> None:
+    """The address of a GPU, and of another emulated device."""
+    bench = Bench(Emulator(build_only=True))
+    own = bench.device.mem_alloc(64)
+    graph, _ = bench.chain(
+        (bench.device.graph_add_memcpy_node, bench.memcpy(own, elsewhere, 64)),
+        (bench.device.graph_add_memcpy_node, bench.memcpy(elsewhere, own, 64)),
+        (bench.device.graph_add_memset_node, bench.memset(elsewhere, 0, 16)),
+    )
+    with pytest.raises(DriverError, match="only builds graphs") as caught:
+        bench.launch(graph)
+    assert caught.value.code == 801
+    with pytest.raises(MemoryFault):  # its own memory it knows
+        bench.device.graph_add_memset_node(graph, bench.memset(own, 0, 17))
+    bench.device.mem_free(own)
+    with pytest.raises(MemoryFault):
+        bench.device.graph_add_memset_node(graph, bench.memset(own, 0, 16))
+    other = Bench(Emulator())
+    with pytest.raises(DriverError):
+        other.chain((other.device.graph_add_memcpy_node, other.memcpy(other.device.mem_alloc(64), elsewhere, 64)))
+
+
 def test_a_write_beyond_an_array_does_not_reach_its_neighbour(bench: Bench) -> None:
     """On a GPU this would silently change the other array."""
     address = bench.upload(np.zeros(8, np.int32))
