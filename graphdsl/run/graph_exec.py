@@ -256,6 +256,8 @@ class GraphExec:
         """
         if self._unusable is not None:
             self._require_usable()
+        if values is None and len(named) == 1 and self._updated_directly(named):
+            return
         given = named if values is None else {**_mapping(values), **named}
         converters = self._converters
         changes, owners = {}, {}
@@ -278,6 +280,15 @@ class GraphExec:
             self._memory.owners[name] = owner
         if releases:
             self._retired.add(releases, self._last_stream)
+
+    def _updated_directly(self, named: dict[str, Any]) -> bool:
+        """Set one param the short way, where it is open."""
+        ((name, value),) = named.items()
+        try:
+            return self._updater.update_param(name, value)
+        except ExecUnusableError as problem:
+            self._unusable = problem.rule
+            raise
 
     def node(self, name: str) -> NodeExec:
         """One node of the exec, to update, enable or disable it.

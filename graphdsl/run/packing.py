@@ -46,19 +46,20 @@ _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, bl
 
 
 class Slot(NamedTuple):
-    """Where one argument of one node lies."""
+    """Where an argument of one node lies that is a single number."""
 
     memory: memoryview
     offset: int
     packer: struct.Struct
+    dtype: np.dtype[Any]
 
-    def read(self) -> tuple[Any, ...]:
-        """What its leaves hold."""
-        return self.packer.unpack_from(self.memory, self.offset)
+    def read(self) -> Any:
+        """What lies there."""
+        return self.packer.unpack_from(self.memory, self.offset)[0]
 
-    def write(self, leaves: tuple[Any, ...]) -> None:
-        """Set its leaves."""
-        self.packer.pack_into(self.memory, self.offset, *leaves)
+    def write(self, value: Any) -> None:
+        """Store a value that the dtype holds."""
+        self.packer.pack_into(self.memory, self.offset, value)
 
 
 class Packing:
@@ -140,12 +141,16 @@ class Packing:
             for site in template.sites:
                 yield replace(site, offset=start + site.offset)
 
-    def slot(self, index: int, argument: int) -> Slot:
-        """Where an argument of a kernel node lies."""
+    def slot(self, index: int, argument: int) -> Slot | None:
+        """Where an argument of a kernel node lies; None if the kernel takes it as more than one number."""
         kernel = self.kernels[index]
         assert kernel is not None, index
-        start, packer = kernel.image.layout.arguments[argument]
-        return Slot(self._bytes, self._parameters[index] + start, packer)
+        layout = kernel.image.layout
+        leaves = [leaf for leaf in layout.leaves if leaf.argument == argument]
+        if len(leaves) != 1:
+            return None
+        start, packer = layout.arguments[argument]
+        return Slot(self._bytes, self._parameters[index] + start, packer, leaves[0].dtype)
 
     def write_host(self, index: int, token: int) -> None:
         """Pack a host node: the trampoline, and the token of the call."""

@@ -11,20 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from graphdsl.check import Finding, check_nodes, launch_fits
-from graphdsl.declare.expressions import Expr, scalar_converter
+from graphdsl.declare.expressions import Expr, Param, scalar_converter
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import CompileError, DriverError, ExecUnusableError, UpdateError
+from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.derived import Site, evaluated, names_of
 from graphdsl.run.emit import Handles, named
 from graphdsl.run.packing import Packing, Slot
-from graphdsl.run.refusal import refused
 from graphdsl.run.templates import Shared
 
 _MOST_PLANS = 256  # of each exec; sets of names that are updated together are few, unless they are drawn at random
@@ -42,16 +41,23 @@ class Batch(NamedTuple):
     params: np.ndarray[Any, Any]
 
 
+class Direct(NamedTuple):
+    """The short way of a param that stands by itself in kernel arguments, and nowhere else."""
+
+    convert: Callable[[Any], Any]
+    group: Group
+    batch: Batch
+
+
 class Number(NamedTuple):
-    """A number for an argument of a kernel node, and where it goes."""
+    """The short way of an argument of one kernel node that is a number: its place, how it is converted and stored."""
 
     argument: int
-    value: Any
+    convert: Callable[[Any], Any]
     slot: Slot
-    leaves: tuple[Any, ...]
 
 
-_NUMBERS = frozenset((int, float, bool, complex))
+_NUMBERS = frozenset((int, float, bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,11 +146,13 @@ class Updater:
         self.enabled = [True] * len(self.nodes)
         self._packing = packing
         self._device = device
+        self._set_params = device.graph_exec_set_params
         self._hosts = hosts
         self._tokens: dict[int, int] = {}
         self._plans: dict[tuple[str, ...], UpdatePlan] = {}
         self._alone: dict[int, Batch] = {}
-        self._slots: dict[int, dict[int, Slot]] = {}
+        self._numbers: dict[int, dict[str, Number]] = {}
+        self._directs: dict[str, Direct | None] = {}
         self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
         self._graph_exec: Handle = 0
         self._handles: Handles = np.zeros(0, np.uint64)
@@ -194,6 +202,44 @@ class Updater:
         except BaseException:
             values.update(before)
             raise
+
+    def update_param(self, name: str, value: Any) -> bool:
+        """Set one param; the short way, for one that stands by itself in kernel arguments and nowhere else.
+
+        Such a param can break no rule but that of its type. False if this way is not open; then nothing has changed.
+        """
+        try:
+            direct = self._directs[name]
+        except KeyError:
+            direct = self._directs[name] = self._direct(name)
+        if direct is None:
+            return False
+        convert, group, batch = direct
+        new = convert(value)
+        values = self.values
+        if new and values[name] == new:
+            return True
+        before = group.view[group.first]
+        group.view[group.places] = new
+        _, kinds, handles, params = batch
+        try:
+            self._set_params(self._graph_exec, kinds, handles, params)
+        except DriverError as problem:
+            self._recover(problem, batch, lambda: self._restore([(group, before)], {}))
+        values[name] = new
+        return True
+
+    def _direct(self, name: str) -> Direct | None:
+        if name not in self.values:
+            return None
+        plan = self._plan((name,))
+        if len(plan.groups) != 1 or plan.ruled or plan.hosts:
+            return None
+        (group,) = plan.groups
+        if not isinstance(group.value, Param) or group.value.dtype != group.view.dtype:
+            return None
+        convert = scalar_converter(group.value.dtype, field=name, error=UpdateError)
+        return Direct(convert, group, self._make_batch(plan, (True,)))
 
     def _apply(self, plan: UpdatePlan) -> list[Release]:
         written: list[tuple[Group, Any]] = []
@@ -364,7 +410,8 @@ class Updater:
                     self._hosts.release(token)
                 raise
         self._plans.clear()
-        self._slots.pop(index, None)
+        self._directs.clear()
+        self._numbers.pop(index, None)
         return self._replace_tokens(tokens)
 
     def update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
@@ -373,44 +420,45 @@ class Updater:
         Numbers can break no rule but that of their type. False if something given is not one, or takes the place of
         what is not one; then nothing has changed.
         """
-        node = self.nodes[index]
-        assert isinstance(node, KernelNode), node
-        found = [self._number(index, node, name, value) for name, value in given.items()]
-        if None in found:
-            return False
-        numbers = [number for number in found if number is not None]
-        before = [number.slot.read() for number in numbers]
-        for number in numbers:
-            number.slot.write(number.leaves)
+        known = self._numbers.setdefault(index, {})
+        found = []
+        for name, value in given.items():
+            number = known.get(name) or self._number(index, name)
+            if number is None or type(value) not in _NUMBERS:
+                return False
+            found.append((number, number.convert(value), value))
+        before = [number.slot.read() for number, _, _ in found]
+        for number, converted, _ in found:
+            number.slot.write(converted)
 
         def restore() -> None:
-            for number, leaves in zip(numbers, before, strict=True):
-                number.slot.write(leaves)
+            for (number, _, _), converted in zip(found, before, strict=True):
+                number.slot.write(converted)
 
         self._send(self._batch_of_one(index), restore)
+        node: Any = self.nodes[index]
         args = list(node.args)
-        for number in numbers:
-            args[number.argument] = number.value
-        self.nodes[index] = node.replaced(args=tuple(args))
+        for number, _, value in found:
+            args[number.argument] = value
+        node.args = tuple(args)  # a copy of our own since `_number`
         return True
 
-    def _number(self, index: int, node: KernelNode, name: str, value: Any) -> Number | None:
-        """A plain number for an argument that is one, as it will be packed; None if either is something else."""
+    def _number(self, index: int, name: str) -> Number | None:
+        """The short way of an argument; None if it is not a single number now."""
+        node = self.nodes[index]
+        assert isinstance(node, KernelNode), node
         argument = node.kernel.positions.get(name)
-        if argument is None or type(value) not in _NUMBERS:
+        if argument is None or type(node.args[argument]) not in _NUMBERS:
             return None
-        slots = self._slots.setdefault(index, {})
-        slot = slots.get(argument)
+        slot = self._packing.slot(index, argument)
         if slot is None:
-            if type(node.args[argument]) not in _NUMBERS:
-                return None  # the long way takes it off its params first
-            slot = slots[argument] = self._packing.slot(index, argument)
-        layout = self._packing.images[index].layout  # type: ignore[union-attr]  # a kernel node has an image
-        try:
-            leaves = layout.codecs[argument].encode(value, name)
-        except CompileError as problem:
-            raise refused(problem, node) from None
-        return Number(argument, value, slot, leaves)
+            return None
+        if not self._numbers[index]:
+            self.nodes[index] = node.replaced()  # the definition keeps its own
+        field = f"argument {name!r}"
+        convert = scalar_converter(slot.dtype, field=field, error=UpdateError, node=node.name, location=node.location)
+        made = self._numbers[index][name] = Number(argument, convert, slot)
+        return made
 
     @contextmanager
     def _restoring(self, index: int, node: Node) -> Iterator[Callable[[], None]]:
@@ -474,18 +522,22 @@ class Updater:
         """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
         _, kinds, handles, params = batch
         try:
-            self._device.graph_exec_set_params(self._graph_exec, kinds, handles, params)
+            self._set_params(self._graph_exec, kinds, handles, params)
         except DriverError as problem:
-            restore()
-            count = problem.index
-            blamed = self.nodes[int(batch.indices[count])]
-            self._send_back(Batch(*(part[:count] for part in batch)), blamed)
-            raise named(problem, blamed) from problem
+            self._recover(problem, batch, restore)
+
+    def _recover(self, problem: DriverError, batch: Batch, restore: Callable[[], None]) -> NoReturn:
+        """Put back what was in force before a refusal, and raise it with the name of the node."""
+        restore()
+        count = problem.index
+        blamed = self.nodes[int(batch.indices[count])]
+        self._send_back(Batch(*(part[:count] for part in batch)), blamed)
+        raise named(problem, blamed) from problem
 
     def _send_back(self, batch: Batch, blamed: Node) -> None:
         _, kinds, handles, params = batch
         try:
-            self._device.graph_exec_set_params(self._graph_exec, kinds, handles, params)
+            self._set_params(self._graph_exec, kinds, handles, params)
         except DriverError as problem:
             raise ExecUnusableError(
                 f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
