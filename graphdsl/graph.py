@@ -152,7 +152,7 @@ class Graph(Definition):
         values : dict, optional
             Values of params by name, instead of their defaults.
         """
-        with self.instantiate(emulator(target=target), values=values) as graph_exec:
+        with self.instantiate(emulator(target=target, build_only=True), values=values) as graph_exec:
             return graph_exec.calls
 
 

@@ -18,6 +18,7 @@ from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
+from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.refusal import refused
 
 
@@ -29,34 +30,57 @@ class Memory:
     addresses : dict of str to int
         Address of each buffer by name; the value that address expressions are evaluated with.
     owners : dict of str to object
-        What keeps the memory of each buffer alive, by name: a block, a NumPy array, or the owner that the user gave.
+        The owners of external buffers that the user gave, by name.
+    kept : dict of str to object
+        What keeps the memory of each buffer where it is, by name.
     """
 
     def __init__(self, plan: Plan, device: Driver, log: CallLog) -> None:
         self.buffers = plan.buffers
         self.addresses: dict[str, int] = {}
         self.owners: dict[str, Any] = {}
+        self.kept: dict[str, Any] = {}
+        self._device = device
         arena = _arena(plan, device, log)
         for name, buffer in plan.buffers.items():
             if arena is not None and name in plan.memory.offsets:
-                self.owners[name] = arena
+                self.kept[name] = arena
                 self.addresses[name] = arena.address + plan.memory.offsets[name]
             elif buffer.external:
-                self.owners[name] = buffer.owner
-                self.addresses[name] = foreign_array(buffer.owner, name).address
+                self._require_reachable(name, buffer.owner)
+                self.rebind(name, buffer.owner, foreign_array(buffer.owner, name))
             else:
-                self.owners[name], self.addresses[name] = _host_memory(buffer, device, log)
+                self.kept[name], self.addresses[name] = _host_memory(buffer, device, log)
+
+    def rebind(self, name: str, owner: Any, found: ForeignArray) -> Any:
+        """Take over memory that `adopt` found; gives what kept the memory before, None if there was none."""
+        before = self.kept.get(name)
+        self.owners[name], self.kept[name], self.addresses[name] = owner, found.keep, found.address
+        return before
+
+    def _require_reachable(self, name: str, owner: Any) -> None:
+        """Refuse an array of ours on another device; what other libraries own does not tell."""
+        device = self._device
+        if not isinstance(owner, DeviceArray) or owner.device is device or getattr(device, "build_only", False):
+            return
+        raise GraphdslError(
+            f"the memory lies on {owner.device.name}, and the graph runs on {device.name}",
+            field=name,
+            value=repr(owner),
+            remedy="Make the array with graphdsl.to_device on the device of the exec.",
+        )
 
     def host_array(self, array: Array, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Host memory of a buffer or view as a NumPy array that keeps it alive."""
         name = array.buffer.name
         address = self.addresses[name] + value_of(array.offset, values)
         shape = tuple(int(value_of(extent, values)) for extent in array.shape)
-        return host_view(address, shape, array.strides, array.dtype, self.owners[name], array.buffer.readonly)
+        return host_view(address, shape, array.strides, array.dtype, self.kept[name], array.buffer.readonly)
 
     def release(self) -> None:
         """Drop all memory; what nobody else refers to is freed."""
         self.owners.clear()
+        self.kept.clear()
 
     def adopt(self, name: str, owner: Any) -> ForeignArray:
         """Where a new owner for an external buffer has its memory; refuses what differs from the old in kind.
@@ -75,6 +99,7 @@ class Memory:
                 remedy=f"Copy into exe[{name!r}], or declare it with graph.external.",
             )
         try:
+            self._require_reachable(name, owner)
             found = foreign_array(owner, name)
         except GraphdslError as problem:
             raise refused(problem) from None

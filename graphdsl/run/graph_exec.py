@@ -223,7 +223,7 @@ class GraphExec:
             shape,
             buffer.strides,
             buffer.dtype,
-            owner=self._memory.owners[buffer.name],
+            owner=self._memory.kept[buffer.name],
             synchronize=self._settle,
         )
 
@@ -260,14 +260,14 @@ class GraphExec:
             return
         given = named if values is None else {**_mapping(values), **named}
         converters = self._converters
-        changes, owners = {}, {}
+        changes, adopted = {}, {}
         for name, value in given.items():
             convert = converters.get(name)
             if convert is not None:
                 changes[name] = convert(value)
             elif name in self._plan.buffers:
-                changes[name] = self._memory.adopt(name, value).address
-                owners[name] = value
+                adopted[name] = value, self._memory.adopt(name, value)
+                changes[name] = adopted[name][1].address
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         try:  # the hot path: a context manager would cost as much as the rest
@@ -275,9 +275,8 @@ class GraphExec:
         except ExecUnusableError as problem:
             self._unusable = problem.rule
             raise
-        for name, owner in owners.items():
-            releases.append(_keeping(self._memory.owners[name]))
-            self._memory.owners[name] = owner
+        for name, (owner, found) in adopted.items():
+            releases.append(_keeping(self._memory.rebind(name, owner, found)))
         if releases:
             self._retired.add(releases, self._last_stream)
 

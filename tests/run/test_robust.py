@@ -333,3 +333,35 @@ def test_too_much_host_memory_is_one_error(device):
 def test_arrays_of_a_device_are_checked(device, shape, dtype):
     with pytest.raises(gd.GraphdslError):
         gd.device_array(device, shape, dtype)
+
+
+def test_memory_of_another_device_is_refused_by_name(device):
+    g = gd.Graph("elsewhere")
+    w = g.external("w", gd.to_device(gd.emulator(), np.ones(4, np.float32)))
+    g.memcpy(g.device_array("x", 4, np.float32), w)
+    with pytest.raises(gd.GraphdslError) as caught:
+        g.instantiate(device)
+    assert caught.value.field == "w"
+    assert g.trace()
+
+
+def test_resizable_memory_is_held_while_an_exec_uses_it(device):
+    data = bytearray(16)
+    g = gd.Graph("held")
+    out = g.host_array("out", 16, np.uint8)
+    g.memcpy(out, g.external("data", data))
+    with g.instantiate(device) as exe:
+        with pytest.raises(BufferError):
+            data.extend(b"more")
+        other = bytearray(range(16))
+        exe.update(data=other)
+        assert exe["data"] is other
+        exe.launch()
+        exe.synchronize()
+        assert bytes(exe["out"]) == bytes(range(16))
+
+
+def test_a_large_graph_can_be_traced():
+    g = gd.Graph("large")
+    g.memset(g.device_array("weights", 100 * 2**30, np.uint8), 0)
+    assert [call.function for call in g.trace()][-1] == "cuGraphUpload"

@@ -110,6 +110,7 @@ class Emulator(OneByOne):
         self.gate = Gate()
         self.history = self.gate.history
         self.fail_next = self.gate.fail_next
+        self.build_only = build_only
         self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {}, build_only)
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
