@@ -169,6 +169,7 @@ class Context:
         self._evaluated: dict[Expr, Any] = {}
         self._memo: dict[Expr, Any] = {}
         self._regions: dict[int, Region | None] = {}
+        self._compiled: dict[Any, KernelImage | CompileError] = {}
 
     @classmethod
     def of_graph(
@@ -339,16 +340,27 @@ class Context:
         return argument_errors(node.kernel, node.args, signature=_signature(node, group.image))
 
     def _compile_group(self, group: KernelGroup) -> None:
+        # Groups told apart by the values of literals may have the same types: what fails is compiled once, too.
+        key = (group.nodes[0].kernel, group.types)
+        if key not in self._compiled:
+            self._compiled[key] = self._image_or_error(group)
+        made = self._compiled[key]
+        if isinstance(made, CompileError):
+            group.compile_error = made
+        else:
+            group.image = made
+
+    def _image_or_error(self, group: KernelGroup) -> KernelImage | CompileError:
         from graphdsl.compile.numba import compile_kernel
 
         first = group.nodes[0]
         assert group.types is not None, first
         try:
-            group.image = compile_kernel(
+            return compile_kernel(
                 first.kernel, group.types, self.limits.compute_capability, node=first.name, location=first.location
             )
         except CompileError as problem:
-            group.compile_error = problem
+            return problem
 
     @cached_property
     def launches(self) -> list[Launch]:

@@ -6,20 +6,23 @@ Numba's messages run over pages, and often leave out the line. This module must 
 from __future__ import annotations
 
 import linecache
+import math
 import os
 import re
 from typing import Any
 
 import numba.cuda
+import numpy as np
 
 from graphdsl.compile.signature import Types
 from graphdsl.declare.kernel import Kernel
 from graphdsl.errors import CompileError
 
+_ALLOCATES = "A kernel cannot allocate: use cuda.local.array or cuda.shared.array."
 _REMEDIES = {
     "Untyped global name": "Decorate that function with @cuda.jit(device=True), or pass the object as an argument.",
-    "NRT required": "A kernel cannot allocate: use cuda.local.array or cuda.shared.array.",
-    "Only accept returning of array": "A kernel cannot allocate: use cuda.local.array or cuda.shared.array.",
+    "NRT required": _ALLOCATES,
+    "Only accept returning of array": _ALLOCATES,
     "readonly array": "The memory is read-only: pass an operand that can be written.",
 }
 
@@ -27,15 +30,43 @@ _REMEDIES = {
 def refused(kernel: Kernel, types: Types, problem: Exception) -> CompileError:
     """The error for a kernel that Numba does not compile for these types."""
     message = re.sub(r"\x1b\[[0-9;]*m", "", str(problem))  # Numba writes in colours where colorama is installed
-    said = essence(message) or type(problem).__name__
+    ufunc = _unknown_ufunc(problem)
+    said = f"numpy.{ufunc} has no device version" if ufunc else essence(message) or type(problem).__name__
     typed = ", ".join(f"{name}: {kind}" for name, kind in zip(kernel.parameters, types))
     remedy = next((text for words, text in _REMEDIES.items() if words in said), "Change the kernel or its operands.")
+    scalars = [name for name, kind in zip(kernel.parameters, types) if getattr(kind, "ndim", None) == 0]
+    if ufunc or remedy == _ALLOCATES:
+        remedy = _scalar_remedy(scalars) if scalars else _ufunc_remedy(ufunc) if ufunc else remedy
     return CompileError(
         f"Numba does not compile {kernel.name}({typed}): {said}",
         field="kernel",
         value=_line(*(_place_in_message(message) or _place_in_trace(problem) or _start(kernel))),
         remedy=remedy,
     )
+
+
+def _unknown_ufunc(problem: Exception) -> str | None:
+    """Name of the NumPy function that Numba looked up in vain: it types them all, and knows how to compute few."""
+    if isinstance(problem, KeyError) and problem.args and isinstance(problem.args[0], np.ufunc):
+        return str(problem.args[0].__name__)
+    return None
+
+
+def _ufunc_remedy(ufunc: str) -> str:
+    name = _NAMES_IN_MATH.get(ufunc, ufunc)
+    return f"Use math.{name}." if hasattr(math, name) else "Write it out for one element."
+
+
+_NAMES_IN_MATH = {
+    **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "tan2", "sinh", "cosh", "tanh")},
+    **{"absolute": "fabs", "power": "pow", "float_power": "pow", "deg2rad": "radians", "rad2deg": "degrees"},
+}
+
+
+def _scalar_remedy(names: list[str]) -> str:
+    """An array of no dimensions is no number to Numba: arithmetic on it makes an array, which takes memory."""
+    written = ", ".join(f"{name}[()]" for name in names)
+    return f"An operand of no dimensions is an array of one element: read it as {written}."
 
 
 def place_of(kernel: Kernel) -> str:

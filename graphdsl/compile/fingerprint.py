@@ -61,6 +61,14 @@ def fingerprint(kernel: Kernel, types: Types, target: tuple[int, int]) -> str | 
         return None
 
 
+def content_digest(value: Any) -> str | None:
+    """The digest of what a list or the like holds; None where that cannot be told."""
+    try:
+        return _digest(list(_tokens(value, {})))
+    except (_Uncacheable, RecursionError):
+        return None
+
+
 def _digest(tokens: list[bytes]) -> str:
     digest = hashlib.sha256()
     for token in tokens:
@@ -164,12 +172,12 @@ def _published(value: Any) -> str | None:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    version = _installed_version(module) if found is value else None
+    version = installed_version(module) if found is value else None
     return None if version is None else f"{module}.{name} {version}"
 
 
 @functools.cache
-def _installed_version(module: str) -> str | None:
+def installed_version(module: str) -> str | None:
     """Version of the installed package that a module belongs to; None for code that may change without one."""
     package = module.partition(".")[0]
     if package in sys.stdlib_module_names:
@@ -211,11 +219,11 @@ def _linked(item: Any) -> tuple[str, bytes]:
 def _function_tokens(function: Any, options: Any, seen: _Seen) -> Iterator[bytes]:
     yield f"{function.__module__}.{function.__qualname__}".encode()
     yield from _tokens((function.__defaults__, function.__kwdefaults__), seen)
-    codes = list(_codes(function.__code__))
+    codes = list(codes_of(function.__code__))
     if options.get("debug") or options.get("lineinfo"):
         yield repr([(code.co_filename, list(code.co_lines())) for code in codes]).encode()
     yield from _tokens(function.__code__, seen)
-    names, attributes = _names_read(codes)
+    names, attributes = names_read(codes)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         yield name.encode()
         yield from _read_tokens(cell.cell_contents if _is_filled(cell) else None, attributes, seen)
@@ -233,12 +241,12 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes_of(code: CodeType) -> Iterator[CodeType]:
     """The code and those of the functions and comprehensions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from codes_of(constant)
 
 
 def _code_tokens(code: CodeType, seen: _Seen) -> Iterator[bytes]:
@@ -250,7 +258,7 @@ def _code_tokens(code: CodeType, seen: _Seen) -> Iterator[bytes]:
     yield from _tokens(code.co_consts, seen)
 
 
-def _names_read(codes: list[CodeType]) -> tuple[list[str], tuple[str, ...]]:
+def names_read(codes: list[CodeType]) -> tuple[list[str], tuple[str, ...]]:
     """The globals that the code reads, and the attributes it asks anything for."""
     names, attributes = set(), set()
     for code in codes:
@@ -267,7 +275,7 @@ def _read_tokens(value: Any, attributes: tuple[str, ...], seen: _Seen) -> Iterat
     if not isinstance(value, ModuleType):
         yield from _tokens(value, seen)
         return
-    version = _installed_version(value.__name__)
+    version = installed_version(value.__name__)
     yield f"{value.__name__} {version}".encode()
     if version is None and not _met((id(value), attributes), value, seen):
         for name in attributes:

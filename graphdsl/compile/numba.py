@@ -1,13 +1,12 @@
 """Compiles kernels with Numba: a Python function and argument types in, a `KernelImage` out. No GPU is needed.
 
 Numba gives PTX, `graphdsl.compile.link` makes the cubin, and the cubin says what the kernel needs. Each kernel is
-compiled once for its types and target, in a process and on disk. This module must not touch a device, and must never
-use Numba's own launches.
+compiled once for its types, its target and all that it reads, in a process and on disk. This module must not touch a
+device, and must never use Numba's own launches.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 import threading
 import warnings
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba.cuda import config, dispatcher, types
 from numba.cuda.cudadrv import nvvm
@@ -27,6 +26,7 @@ from graphdsl.compile.elf import Resources, read_resources
 from graphdsl.compile.fingerprint import fingerprint
 from graphdsl.compile.image import KernelImage, ParameterLayout
 from graphdsl.compile.link import Code, device_runtime, link
+from graphdsl.compile.reads import Reads
 from graphdsl.compile.signature import Types, located, parameter_layout
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.limits import DEFAULT_CAPABILITY
@@ -42,7 +42,17 @@ except ImportError as problem:
         remedy="Unset NUMBA_ENABLE_CUDASIM, which puts a simulator in its place: gd.emulator() needs no variable.",
     ) from None
 
-_images: weakref.WeakKeyDictionary[Kernel, dict[Any, KernelImage | CompileError]] = weakref.WeakKeyDictionary()
+
+class _Made(NamedTuple):
+    """An image, the fingerprint that it has, and what the kernel read when it was made."""
+
+    image: KernelImage
+    key: str | None
+    reads: Reads
+
+
+_images: weakref.WeakKeyDictionary[Kernel, dict[Any, _Made]] = weakref.WeakKeyDictionary()
+_device_functions: weakref.WeakKeyDictionary[Any, Reads] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
 
 
@@ -55,6 +65,9 @@ def compile_kernel(
     location: Location | None = None,
 ) -> KernelImage:
     """The image of a kernel for argument types and a device; compiled if neither this process nor the disk has it.
+
+    It is the image of the kernel as it is now: a global that changed since the last call is noticed, and a failure is
+    not remembered.
 
     Parameters
     ----------
@@ -85,33 +98,36 @@ def compile_kernel(
     if memo is None:
         memo = _images.setdefault(kernel, {})
     found = memo.get((types, target))
-    if found is None:
+    if found is None or not found.reads.unchanged():
         with _lock:
-            found = memo.get((types, target)) or _made(kernel, types, target)
-            memo[types, target] = found
-    if isinstance(found, CompileError):
-        raise located(found, node, location)
-    return found
+            found = memo.get((types, target))
+            if found is None or not found.reads.unchanged():
+                try:
+                    found = memo[types, target] = _made(kernel, types, target, found)
+                except CompileError as error:
+                    raise located(error, node, location) from None
+    return found.image
 
 
-def _made(kernel: Kernel, types: Types, target: tuple[int, int]) -> KernelImage | CompileError:
-    """The image, or why there is none: many nodes may ask again."""
-    try:
-        layout = parameter_layout(types, kernel.parameters)
-        key = fingerprint(kernel, types, target)
-        stored = cache.load(key, kernel.name, kernel.function, target, layout) if key else None
-        image = stored or _build(kernel, layout, target)
-        if key and not stored:
-            cache.store(key, image)
-        return image
-    except CompileError as error:
-        return located(error, None, None)  # without the frames that it was raised in
+def _made(kernel: Kernel, types: Types, target: tuple[int, int], before: _Made | None) -> _Made:
+    layout = parameter_layout(types, kernel.parameters)
+    reads = Reads(kernel.function, kernel.options)
+    key = fingerprint(kernel, types, target)
+    if before is not None and key is not None and before.key == key:  # other objects that hold the same
+        return _Made(before.image, key, reads)
+    stored = cache.load(key, kernel.name, kernel.function, target, layout) if key else None
+    image = stored or _build(kernel, layout, target, reads)
+    if key and not stored:
+        cache.store(key, image)
+    return _Made(image, key, reads)
 
 
-def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int]) -> KernelImage:
+def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int], reads: Reads) -> KernelImage:
     options = kernel.options
     try:
         with _compiling_for(target):
+            for dispatcher in reads.dispatchers:
+                _refresh(dispatcher)
             library, entry = _lower(kernel, layout.types, target)
             ptx = library.get_asm_strs(cc=target)
     except CompileError:
@@ -140,6 +156,26 @@ def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int]) -> 
         max_threads=max_threads(resources.registers, resources.launch_bound),
         ptx="\n".join(ptx),
     )
+
+
+def _refresh(dispatcher: Any) -> None:
+    """Let Numba forget what it compiled of a device function, unless the function still reads the same.
+
+    A function compiled for types that its decorator declares is compiled for them again: it takes no others.
+    """
+    # Numba keeps a twin of a CPU function, to compile for devices, in the function's dispatcher.
+    dispatcher = getattr(dispatcher, "_CUDATypingContext__dispatcher", dispatcher)
+    reads = _device_functions.get(dispatcher)
+    if reads is not None and reads.unchanged():
+        return
+    _device_functions[dispatcher] = Reads(dispatcher.py_func, dispatcher.targetoptions)
+    # Kernels are dispatchers, too: what they launch has no entry point for callers.
+    compiled = {args: made for args, made in dispatcher.overloads.items() if hasattr(made, "entry_point")}
+    for args in compiled:
+        del dispatcher.overloads[args]
+    if not dispatcher._can_compile:
+        for args, made in compiled.items():
+            dispatcher.compile_device(args, made.signature.return_type)
 
 
 @contextmanager
@@ -173,8 +209,6 @@ def _lower(kernel: Kernel, argtypes: Types, target: tuple[int, int]) -> tuple[An
         "opt": 3 if optimize else 0,
         **({"g": None} if debug else {}),
     }
-    if inspect.isgeneratorfunction(kernel.function):
-        raise _returns(kernel, "a generator")
     compiled = compile_cuda(
         kernel.function,
         None,

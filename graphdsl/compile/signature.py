@@ -18,7 +18,8 @@ from numba.cuda.typing.typeof import typeof
 
 from graphdsl.compile.abi import codec_of, is_number
 from graphdsl.compile.image import Leaf, ParameterLayout
-from graphdsl.declare.expressions import Expr, convert_scalar
+from graphdsl.declare.expressions import Expr, convert_scalar, number_text
+from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array
 from graphdsl.errors import CompileError, Location
@@ -148,7 +149,7 @@ def _require_count(kernel: Kernel, args: tuple[Any, ...]) -> None:
     if given == wanted:
         return
     missing = ", ".join(kernel.parameters[given:])
-    surplus = ", ".join(map(repr, args[wanted:]))
+    surplus = ", ".join(map(number_text, args[wanted:]))
     raise CompileError(
         f"{kernel!r} takes {wanted} arguments, {given} given",
         field="args",
@@ -193,7 +194,7 @@ def _misfit(name: str, operand: Any, found: Any, wanted: Any) -> CompileError | 
     return CompileError(
         f"the signature declares {wanted}, and {found} does not convert to it without loss",
         field=f"argument {name!r}",
-        value=repr(operand),
+        value=number_text(operand),
         remedy=f"Pass one of type {wanted}, or declare {name} as {found} in the signature.",
     )
 
@@ -210,18 +211,25 @@ def _type_of(operand: Any, name: str) -> Any:
     if isinstance(operand, tuple):
         items = [_type_of(item, name) for item in operand]
         return types.BaseTuple.from_types(items, type(operand))
-    if isinstance(operand, np.void) or _owns_memory(operand):
+    if isinstance(operand, np.void) or owns_memory(operand):
         raise CompileError(
             "a kernel reaches memory through operands of the graph only",
             field=f"argument {name!r}",
             value=f"an object of type {type(operand).__name__}",
             remedy="Pass graph.external(name, ...) of it, or declare graph.device_array(...) and copy to it.",
         )
+    if type(operand) is int and not -(2**63) <= operand < 2**64:
+        raise CompileError(
+            "a kernel takes integers from -2**63 to 2**64 - 1",
+            field=f"argument {name!r}",
+            value=number_text(operand),
+            remedy="Pass a number in range, or the parts of this one.",
+        )
     try:
         found = _own_type(operand)
         codec_of(found)
     except Exception as problem:  # Numba raises several kinds
-        raise _not_passable(name, repr(operand)) from problem
+        raise _not_passable(name, number_text(operand)) from problem
     return found
 
 
@@ -234,11 +242,6 @@ def _own_type(operand: Any) -> Any:
 
 def _array_type(operand: Array) -> Any:
     return types.Array(from_dtype(operand.dtype), operand.ndim, operand.layout, readonly=operand.buffer.readonly)
-
-
-def _owns_memory(operand: Any) -> bool:
-    owners = ("__cuda_array_interface__", "__dlpack__")
-    return isinstance(operand, np.ndarray) or any(hasattr(type(operand), name) for name in owners)
 
 
 def _fits(operand: Any, found: Any, wanted: Any) -> bool:

@@ -218,3 +218,21 @@ def test_a_launch_is_held_to_its_image(demo):
     assert check_launch("run", (1, 1, 1), (64, 1, 1), SM_90.shared_optin_bytes - 1024, SM_90, narrow) == []
     found = check_launch("run", (1, 1, 1), (65, 1, 1), SM_90.shared_optin_bytes - 1023, SM_90, narrow)
     assert [(each.code, each.field) for each in found] == [("GD213", "block"), ("GD214", "shared_bytes")]
+
+
+def test_a_failure_is_compiled_once_in_a_check_and_not_remembered(demo, monkeypatch):
+    from graphdsl.compile import numba as compiling
+
+    built = []
+    build = compiling._build
+    monkeypatch.setattr(compiling, "_build", lambda kernel, *rest: built.append(kernel) or build(kernel, *rest))
+
+    def late(x, n):
+        x[0] = not_yet + n  # noqa: F821
+
+    for literal in (1, 1000, 100_000):  # told apart by their size, and of one type
+        demo.g.kernel(late, grid=1, block=1, args=(demo.x, literal))
+    assert [found.code for found in demo.g.check().errors] == ["GD205"] * 3
+    assert len(built) == 1
+    monkeypatch.setitem(globals(), "not_yet", 2)
+    assert demo.g.check().ok

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numba
@@ -19,6 +21,7 @@ from numba.cuda import dispatcher, types
 from numba.cuda.cudadrv.linkable_code import CUSource, PTXSource
 
 import graphdsl.compile.numba as compiling
+from graphdsl.compile import cache
 from graphdsl.compile.diagnosis import essence, refused
 from graphdsl.compile.elf import Resources
 from graphdsl.compile.image import KernelImage
@@ -349,10 +352,6 @@ def returns_a_number(x):  # type: ignore[no-untyped-def]
     return x[0]
 
 
-def yields(x):  # type: ignore[no-untyped-def]
-    yield x[0]
-
-
 def asks_for_an_attribute(x):  # type: ignore[no-untyped-def]
     x[0] = 1
     x[1] = x.foo
@@ -423,7 +422,6 @@ def catches(x):  # type: ignore[no-untyped-def]
     ("function", "why", "line"),
     [
         (returns_a_number, "a kernel returns nothing, but returns_a_number returns float32", "def returns_a_number"),
-        (yields, "yields returns a generator", "def yields"),
         (asks_for_an_attribute, "Unknown attribute 'foo' of type array(float32, 1d, C)", "x[1] = x.foo"),
         (adds_text, "no implementation of add(Literal[str](a), Literal[int](1))", 'x[0] = "a" + 1'),
         (calls_a_plain_function, "Untyped global name 'plain'", "x[0] = plain(x[0])"),
@@ -463,6 +461,41 @@ def test_remedies_follow_what_is_wrong() -> None:
         with pytest.raises(CompileError) as caught:
             compiled(function, VECTOR)
         assert remedy in caught.value.remedy
+
+
+def test_functions_of_numpy_without_a_device_version_are_named() -> None:
+    def root(x):  # type: ignore[no-untyped-def]
+        x[0] = np.sqrt(x[0])
+
+    with pytest.raises(CompileError, match=r"numpy\.sqrt has no device version\. Use math\.sqrt\."):
+        compiled(root, VECTOR)
+    for ufunc, remedy in (
+        (np.arctan2, "Use math.atan2."),
+        (np.arcsinh, "Use math.asinh."),
+        (np.absolute, "Use math.fabs."),
+        (np.hypot, "Use math.hypot."),
+        (np.logaddexp, "Write it out for one element."),
+    ):
+        assert refused(Kernel(scale), (VECTOR,), KeyError(ufunc)).remedy == remedy
+
+
+def sets(x, y):  # type: ignore[no-untyped-def]
+    x[0] = y
+
+
+def doubles(x, y):  # type: ignore[no-untyped-def]
+    x[0] = 2.0 * y
+
+
+@pytest.mark.parametrize("function", [sets, doubles])
+def test_an_array_of_no_dimensions_is_no_number(function: Any) -> None:
+    with pytest.raises(CompileError, match=r"array of one element: read it as y\[\(\)\]"):
+        compiled(function, VECTOR, types.Array(types.float32, 0, "C"))
+
+    def reads(x, y):  # type: ignore[no-untyped-def]
+        x[0] = 2.0 * y[()]
+
+    assert compiled(reads, VECTOR, types.Array(types.float32, 0, "C")).cubin
 
 
 def test_colours_are_left_out() -> None:
@@ -544,16 +577,13 @@ def test_a_kernel_is_compiled_once_for_its_types_and_target(monkeypatch: pytest.
     assert built == ["fresh"] * 3
 
 
-def test_a_failure_is_found_once_and_said_of_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = count_builds(monkeypatch)
-
+def test_a_failure_is_said_of_each_node() -> None:
     def wrong(x):  # type: ignore[no-untyped-def]
         x[0] = x.wrong
 
     for node in ("a", "b"):
         with pytest.raises(CompileError, match=f"node '{node}'.*'wrong'"):
             compile_kernel(as_kernel(wrong), (VECTOR,), node=node)
-    assert built == ["wrong"]
 
 
 def test_threads_that_ask_together_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -573,3 +603,159 @@ def test_threads_that_ask_together_compile_once(monkeypatch: pytest.MonkeyPatch)
     assert built == ["asked"]
     assert len(found) == 4
     assert len({id(image) for image in found}) == 1
+
+
+# What a kernel reads may change
+
+
+MODULE = """
+from numba import cuda, njit
+import numpy as np
+import settings
+
+FACTOR = 2.5
+TABLE = np.arange(4, dtype=np.float32)
+NESTED = (1.25, (3.0,))
+
+@cuda.jit(device=True)
+def inner(a):
+    return a * FACTOR
+
+@cuda.jit(device=True)
+def outer(a):
+    return inner(a) + 1
+
+@cuda.jit("float32(float32)", device=True)
+def declared(a):
+    return a * FACTOR
+
+@njit
+def on_a_cpu_too(a):
+    return a * FACTOR
+
+def reads_a_global(x):
+    x[0] = FACTOR
+
+def reads_a_table(x):
+    x[0] = TABLE[1]
+
+def reads_a_tuple(x):
+    x[0] = NESTED[1][0]
+
+def reads_a_module(x):
+    x[0] = settings.FACTOR
+
+def calls(x):
+    x[0] = outer(x[1])
+
+def calls_declared(x):
+    x[0] = declared(x[1])
+
+def calls_a_cpu_function(x):
+    x[0] = on_a_cpu_too(x[1])
+"""
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    settings, made = ModuleType("settings"), ModuleType("notebook")
+    settings.FACTOR = 2.5  # type: ignore[attr-defined]
+    for each in (settings, made):
+        monkeypatch.setitem(sys.modules, each.__name__, each)
+    monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))
+    exec(compile(MODULE, "notebook.py", "exec"), vars(made))
+    return made
+
+
+def set_factor(module: ModuleType) -> None:
+    module.FACTOR = 7.5  # type: ignore[attr-defined]
+
+
+def set_table(module: ModuleType) -> None:
+    module.TABLE[1] = 7.5
+
+
+def set_tuple(module: ModuleType) -> None:
+    module.NESTED = (1.25, (7.5,))  # type: ignore[attr-defined]
+
+
+def set_in_module(module: ModuleType) -> None:
+    module.settings.FACTOR = 7.5
+
+
+SEVEN_AND_A_HALF = re.compile(r"40F00000|401E000000000000|1089470464|0x40F0", re.IGNORECASE)
+
+CHANGES = [
+    ("reads_a_global", set_factor),
+    ("reads_a_table", set_table),
+    ("reads_a_tuple", set_tuple),
+    ("reads_a_module", set_in_module),
+    ("calls", set_factor),
+    ("calls_declared", set_factor),
+    ("calls_a_cpu_function", set_factor),
+]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["with a cache", "without"])
+@pytest.mark.parametrize(("name", "change"), CHANGES)
+def test_a_change_of_what_a_kernel_reads_makes_another_image(
+    module: ModuleType, name: str, change: Any, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not stored:
+        monkeypatch.setenv(cache.VARIABLE, "")
+    kernel = as_kernel(vars(module)[name])
+    before = compile_kernel(kernel, (VECTOR,))
+    assert compile_kernel(kernel, (VECTOR,)) is before
+    assert not SEVEN_AND_A_HALF.search(before.ptx)
+    change(module)
+    after = compile_kernel(kernel, (VECTOR,))
+    assert SEVEN_AND_A_HALF.search(after.ptx)
+    assert after.cubin != before.cubin
+    assert compile_kernel(kernel, (VECTOR,)) is after
+
+
+def test_a_device_function_that_another_kernel_compiled_before_is_compiled_again(module: ModuleType) -> None:
+    compile_kernel(as_kernel(module.calls), (VECTOR,))
+    set_factor(module)
+
+    def other(x):  # type: ignore[no-untyped-def]
+        x[2] = outer(x[1])  # type: ignore[name-defined]  # noqa: F821
+
+    kernel = as_kernel(FunctionType(other.__code__, vars(module)))
+    assert SEVEN_AND_A_HALF.search(compile_kernel(kernel, (VECTOR,)).ptx)
+
+
+def test_a_name_may_be_defined_after_a_failure(module: ModuleType) -> None:
+    kernel = as_kernel(module.reads_a_global)
+    del module.FACTOR
+    with pytest.raises(CompileError, match="FACTOR"):
+        compile_kernel(kernel, (VECTOR,))
+    set_factor(module)
+    assert SEVEN_AND_A_HALF.search(compile_kernel(kernel, (VECTOR,)).ptx)
+
+
+def test_other_objects_that_hold_the_same_make_no_other_image(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = as_kernel(module.calls)
+    before = compile_kernel(kernel, (VECTOR,))
+    built = count_builds(monkeypatch)
+    monkeypatch.setattr(cache, "load", lambda *_: None)
+    exec(compile(MODULE, "notebook.py", "exec"), vars(module))  # as a notebook runs a cell again
+    assert compile_kernel(kernel, (VECTOR,)) is before
+    assert not built
+
+
+def test_a_file_that_a_kernel_links_may_change(tmp_path: Path) -> None:
+    source = tmp_path / "twice.cu"
+    source.write_text('extern "C" __device__ int twice(int *out, int a) { *out = 2 * a; return 0; }')
+    twice = cuda.declare_device("twice", types.int32(types.int32))
+
+    def calls(x):  # type: ignore[no-untyped-def]
+        x[0] = twice(x[1])
+
+    kernel = Kernel(calls, (), {"link": [str(source)]})
+    before = compile_kernel(kernel, (types.int32[::1],))
+    assert compile_kernel(kernel, (types.int32[::1],)) is before
+    source.write_text('extern "C" __device__ int twice(int *out, int a) { *out = 1234 * a; return 0; }')
+    assert compile_kernel(kernel, (types.int32[::1],)).cubin != before.cubin

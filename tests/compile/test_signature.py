@@ -299,11 +299,30 @@ def test_memory_that_is_no_operand_is_refused_with_the_way_out(value: Any) -> No
         type_of(value)
 
 
-@pytest.mark.parametrize(
-    "value", [None, "text", [1], {1: 2}, {1}, len, object(), 2**64, -(2**63) - 1, slice(3), np.str_("a")]
-)
+@pytest.mark.parametrize("value", [None, "text", [1], {1: 2}, {1}, len, object(), slice(3), np.str_("a")])
 def test_what_no_kernel_takes_is_refused(value: Any) -> None:
     with pytest.raises(CompileError, match=r"argument 'value'.*a kernel takes arrays") as caught:
         type_of(value, node="n")
     assert caught.value.node == "n"
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, (1, 2**64)], ids=str)
+def test_integers_that_no_parameter_holds(value: Any) -> None:
+    with pytest.raises(CompileError, match=r"argument 'value'.*integers from -2\*\*63 to 2\*\*64 - 1"):
+        type_of(value)
+    assert type_of(2**64 - 1) == types.uint64
+    assert type_of(-(2**63)) == types.int64
+
+
+def test_an_integer_that_would_fill_pages_is_told_by_its_size() -> None:
+    with pytest.raises(CompileError, match="an integer of 16610 bits"):
+        type_of(10**5000)
+    with pytest.raises(CompileError, match="an integer of 16610 bits"):
+        type_of(10**5000, signature="void(int64)")
+
+
+@pytest.mark.parametrize("owner", [bytearray(8), memoryview(b"text"), b"text"])
+def test_memory_with_the_buffer_protocol_is_no_argument(owner: Any) -> None:
+    with pytest.raises(CompileError, match="through operands of the graph only"):
+        type_of(owner)
