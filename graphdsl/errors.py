@@ -34,9 +34,9 @@ def describe(
     """
     subject = [] if node is None else [f"node {node!r}"]
     if field is not None:
-        subject.append(field if value is None else f"{field} = {value}")
+        subject.append(field if value is None else f"{field} = {text_of(value)}")
     elif value is not None:
-        subject.append(str(value))
+        subject.append(text_of(value))
     text = f"{', '.join(subject)}: {rule}" if subject else rule
     text = text if text.endswith((".", "?", "!")) else text + "."
     if remedy:
@@ -44,6 +44,26 @@ def describe(
     if location is not None:
         text += f" (declared at {location[0]}:{location[1]})"
     return text
+
+
+_MOST_BITS = 256
+_MOST_CHARACTERS = 1000
+
+
+def text_of(value: Any) -> str:
+    """A value for a message: of an integer that would fill pages only its size, of a long text its start.
+
+    Examples
+    --------
+    >>> text_of(-12), text_of((10**400, 1))
+    ('-12', '(an integer of 1329 bits, 1)')
+    """
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"{'a negative' if value < 0 else 'an'} integer of {value.bit_length()} bits"
+    if type(value) is tuple:
+        return f"({', '.join(map(text_of, value))}{',' if len(value) == 1 else ''})"
+    text = str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def plain(value: Any) -> Any:

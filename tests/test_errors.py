@@ -169,3 +169,11 @@ def test_data_stays_as_it_is(value):
 
 def test_all_else_becomes_text():
     assert plain({"x": [np.dtype("f4"), 3]}) == {"x": ["float32", 3]}
+
+
+def test_values_that_would_fill_pages_are_cut_short():
+    assert describe("rule", field="grid", value=(10**5000, -(10**5000), 3)) == (
+        "grid = (an integer of 16610 bits, a negative integer of 16610 bits, 3): rule."
+    )
+    assert describe("rule", field="x", value=(2**200,)) == f"x = ({2**200},): rule."
+    assert len(describe("rule", value="long" * 10_000)) < 1100

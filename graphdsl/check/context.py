@@ -18,7 +18,7 @@ from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
-from graphdsl.errors import CompileError, GraphdslError, Location
+from graphdsl.errors import CompileError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
     from graphdsl.compile.image import KernelImage, ParameterLayout
@@ -228,7 +228,10 @@ class Context:
             if not expr.params <= self._known:
                 return None
         try:
-            return expr.evaluate(self.values, self._memo)
+            value = expr.evaluate(self.values, self._memo)
+            if not isinstance(value, int) or value.bit_length() <= _MOST_BITS:
+                return value
+            self.failures[expr] = f"is {text_of(value)}"
         except ZeroDivisionError:
             self.failures[expr] = "divides by zero"
         except (ArithmeticError, ValueError) as problem:
@@ -477,6 +480,9 @@ def _kind(arg: Any) -> Any:
         return kind, *map(_kind, arg)
     return kind, arg if isinstance(arg, Hashable) else id(arg)
 
+
+_MOST_BITS = 1024
+"""Of an integer that is worth judging: no dtype holds as many, and messages must not fill pages."""
 
 _SMALLEST_MAX = 65504.0
 """What every floating-point dtype holds: the largest float16."""

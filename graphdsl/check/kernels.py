@@ -9,7 +9,7 @@ from graphdsl.check.context import Context, Launch, Launches, sentences
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.nodes import KernelNode
-from graphdsl.errors import CompileError
+from graphdsl.errors import CompileError, text_of
 
 
 @rule("GD201", "error", "One argument for each parameter of the kernel")
@@ -44,7 +44,7 @@ def argument_count(context: Context, found: Found) -> Iterator[Finding]:
                 field="args",
                 value=f"missing {', '.join(parameters[given:])}"
                 if given < len(parameters)
-                else f"surplus {', '.join(map(str, node.args[len(parameters) :]))}",
+                else f"surplus {', '.join(map(text_of, node.args[len(parameters) :]))}",
                 remedy="Pass one operand for each parameter, those with defaults too.",
             )
 
@@ -318,7 +318,7 @@ def block(context: Launches, found: Found) -> Iterator[Finding]:
         wrong = _wrong_dims(launch.block, limits.max_block, "threads")
         threads = _threads(launch.block)
         if not wrong and threads is not None and threads > limits.max_threads:
-            wrong = f"at most {limits.max_threads} threads in all, and this one has {threads}"
+            wrong = f"at most {limits.max_threads} threads in all, and this one has {text_of(threads)}"
         if wrong:
             for node in launch.nodes:
                 yield found(
@@ -373,7 +373,7 @@ def block_registers(context: Launches, found: Found) -> Iterator[Finding]:
         for node in launch.nodes:
             yield found(
                 f"{image.name}, with {image.registers} registers and its launch bounds, takes at most "
-                f"{image.max_threads} threads a block, and this one has {threads}",
+                f"{image.max_threads} threads a block, and this one has {text_of(threads)}",
                 node=node,
                 field="block",
                 value=launch.block,
@@ -433,7 +433,7 @@ def _wrong_dims(extents: Sequence[int | None], most: Sequence[int], what: str) -
     if x and y and z and 0 < x <= most[0] and 0 < y <= most[1] and 0 < z <= most[2]:
         return ""
     return ", ".join(
-        f"1 to {limit} {what} in {axis}, not {extent}"
+        f"1 to {limit} {what} in {axis}, not {text_of(extent)}"
         for extent, limit, axis in zip(extents, most, "xyz", strict=True)
         if extent is not None and not 1 <= extent <= limit
     )

@@ -12,7 +12,7 @@ from graphdsl.declare.expressions import convert_scalar
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size, memset_pattern
-from graphdsl.errors import GraphdslError
+from graphdsl.errors import GraphdslError, text_of
 
 
 @rule("GD301", "error", "Views inside what they are slices of")
@@ -125,7 +125,7 @@ def empty_operation(context: Context, found: Found) -> Iterator[Finding]:
         if nbytes is not None and nbytes <= 0:
             operand = node.destination if given is None else given
             yield found(
-                f"a {node.kind} works on at least one byte, and this one on {nbytes}",
+                f"a {node.kind} works on at least one byte, and this one on {text_of(nbytes)}",
                 node=node,
                 field="destination" if given is None else "nbytes",
                 value=operand,

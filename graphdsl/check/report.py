@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from graphdsl.errors import CheckError, Location, describe, plain
+from graphdsl.errors import CheckError, Location, describe, plain, text_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -80,7 +80,7 @@ class Finding:
             "node": self.node,
             "nodes": list(self.nodes),
             "field": self.field,
-            "value": json.loads(json.dumps(self.value, default=str)),
+            "value": _json_value(self.value),
             "rule": self.rule,
             "remedy": self.remedy,
             "location": None if self.location is None else list(self.location),
@@ -89,6 +89,13 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.code} {self.message}"
+
+
+def _json_value(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, default=str))
+    except ValueError:  # an integer of more digits than Python writes out
+        return text_of(value)
 
 
 class Report(Sequence[Finding]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def cycle(context: Context, found: Found) -> Iterator[Finding]:
             node=dag.nodes[names[0]]["node"],
             nodes=names,
             field="edges",
-            value=" -> ".join([*names, names[0]]),
+            value=_path([*names, names[0]]),
             remedy=f"Remove one of the edges {', '.join(written)}.",
             location=dag.edges[edges[-1]]["locations"][0],
         )
@@ -156,7 +156,7 @@ def duplicate_edge(context: Context, found: Found) -> Iterator[Finding]:
                     nodes=(source, target),
                     field="edges",
                     value=f"{source} -> {target}",
-                    remedy=f"Keep one of the declarations at {' and '.join(map(_short, places))}.",
+                    remedy=f"Keep one of the declarations at {_listed(dict.fromkeys(map(_short, places)))}.",
                     location=places[-1],
                 )
 
@@ -272,6 +272,21 @@ def empty_graph(context: Context, found: Found) -> Iterator[Finding]:
             field="nodes",
             remedy="Declare one; empty() is a node that does nothing.",
         )
+
+
+def _path(names: list[str]) -> str:
+    """Nodes in the order of their edges; of a long path, its two ends."""
+    if len(names) <= 2 * _MAX_LISTED:
+        return " -> ".join(names)
+    left_out = f"({len(names) - 2 * _MAX_LISTED} more)"
+    return " -> ".join([*names[:_MAX_LISTED], left_out, *names[-_MAX_LISTED:]])
+
+
+def _listed(items: Collection[str]) -> str:
+    """Each of the items once, the first of many."""
+    first = list(items)[:_MAX_LISTED]
+    rest = [f"{len(items) - len(first)} more"] if len(items) > len(first) else []
+    return " and ".join([*first, *rest])
 
 
 def _short(place: Location) -> str:

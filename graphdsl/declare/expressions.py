@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from graphdsl.errors import DeclarationError, GraphdslError, Location
+from graphdsl.errors import DeclarationError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
     from graphdsl.declare.definition import Definition
@@ -406,20 +406,8 @@ def _call(function: str, left: Any, right: Any) -> Any:
 
 
 def number_text(value: Any) -> str:
-    """A value for a message; of an integer that would fill pages, only its size.
-
-    Examples
-    --------
-    >>> number_text(-12), number_text(10**400)
-    ('-12', 'an integer of 1329 bits')
-    """
-    if _fills_pages(value):
-        return f"{'a negative' if value < 0 else 'an'} integer of {value.bit_length()} bits"
-    return str(value) if isinstance(value, np.generic) else repr(value)
-
-
-def _fills_pages(value: Any) -> bool:
-    return isinstance(value, int) and value.bit_length() > 256
+    """An operand for a message: a number as it is written, anything else as Python shows it."""
+    return text_of(value) if isinstance(value, (int, np.generic)) else repr(value)
 
 
 def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
@@ -475,8 +463,7 @@ def convert_scalar(
         if converted is not None:
             return converted
         rule = f"{dtype} cannot hold a number so large"
-    shown = number_text(value) if _fills_pages(value) else value
-    raise error(rule, field=field, value=shown, remedy="Pass a value in range, or use a wider dtype.", **details)
+    raise error(rule, field=field, value=value, remedy="Pass a value in range, or use a wider dtype.", **details)
 
 
 def scalar_converter(

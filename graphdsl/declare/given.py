@@ -34,9 +34,9 @@ def checked_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Extents of an array, fixed when it is declared."""
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
     for extent in extents:
-        if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)) or extent < 0:
+        if isinstance(extent, bool) or not isinstance(extent, (int, np.integer)) or not 0 <= extent < 2**63:
             raise DeclarationError(
-                "the extents of an array are non-negative integers, fixed when it is declared",
+                "the extents of an array are non-negative integers below 2**63, fixed when it is declared",
                 field=f"shape of {name}",
                 value=shape,
                 remedy="Declare the largest shape, and pass a param, or a slice bounded by one, for the part used.",

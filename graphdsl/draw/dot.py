@@ -6,6 +6,7 @@ picture is needed most. This module must not judge a definition: findings are gi
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -170,6 +171,13 @@ def write(dot_text: str, path: str | Path) -> Path:
     DeclarationError
         If the suffix names none of `FORMATS`, or the file cannot be written.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise DeclarationError(
+            "a picture is written to a path, which is a str or a pathlib.Path",
+            field="path",
+            value=f"{path!r} of type {type(path).__name__}",
+            remedy="Pass a path such as 'graph.svg'.",
+        )
     path = Path(path)
     picture = render(dot_text, path.suffix[1:].lower())
     try:

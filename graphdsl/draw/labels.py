@@ -12,6 +12,7 @@ from typing import Any
 from graphdsl.declare.expressions import BinaryExpr
 from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Buffer, Extent
+from graphdsl.errors import text_of
 
 
 def scope_path(node: Node) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def operand_text(operand: Any) -> str:
         return repr(operand)
     if isinstance(operand, tuple):
         return f"({', '.join(map(operand_text, operand))})"
-    text = str(operand)
+    text = text_of(operand)
     return text[1:-1] if isinstance(operand, BinaryExpr) and text.startswith("(") else text
 
 

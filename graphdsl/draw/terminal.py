@@ -156,7 +156,7 @@ def _cycles(dag: nx.DiGraph[str]) -> Iterator[Text]:
         seen |= component[first]
         ways = [nx.shortest_path(dag, after, first) for after in dag.successors(first) if after in component[first]]
         if ways:
-            yield Text(f"cycle: {' → '.join([first, *min(ways, key=len)])}", "red")
+            yield Text(f"cycle: {_path([first, *min(ways, key=len)])}", "red")
 
 
 # Text
@@ -184,6 +184,13 @@ def _line(definition: Definition, name: str, parent: str | None) -> Text:
     parts = [Text(name, "bold"), _kind(node), Text(essentials(node))]
     parts.append(Text(f"also after {others}" if others else "", "dim"))
     return Text("  ").join(part for part in parts if part)
+
+
+def _path(names: list[str]) -> str:
+    """Names in the order of the edges; of a long path, its two ends."""
+    if len(names) > 2 * _NAMES_SHOWN:
+        names = [*names[:_NAMES_SHOWN], f"({len(names) - 2 * _NAMES_SHOWN} more)", *names[-_NAMES_SHOWN:]]
+    return " → ".join(names)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from graphdsl.check import Finding, Report
 from graphdsl.errors import CheckError
+from tests.check.conftest import scale
 
 
 def finding(code="GD211", severity="error", node="scale", **fields):
@@ -149,3 +150,14 @@ def test_json(report):
 def test_json_of_a_value_that_json_does_not_know_is_its_text():
     assert finding(value=np.dtype(np.float32)).to_json()["value"] == "float32"
     assert finding(value=1 + 2j).to_json()["value"] == "(1+2j)"
+
+
+def test_a_number_that_would_fill_pages_is_told_by_its_size(demo):
+    demo.g.kernel(scale, grid=10**5000, block=1, args=(demo.x, demo.y, demo.gain, demo.n), name="wide")
+    demo.g.memcpy(demo.x, demo.raw, nbytes=-(10**5000), name="copy")
+    demo.g.kernel(scale, grid=1, block=demo.n * 10**5000, args=(demo.x, demo.y, demo.gain, 10**5000), name="deep")
+    report = demo.g.check(compile=False)
+    assert {found.node for found in report.errors} == {"wide", "copy", "deep"}
+    for text in (str(report), report._repr_html_(), json.dumps(report.to_json())):
+        assert "an integer of" in " ".join(text.split())
+        assert len(text) < 20_000

@@ -85,6 +85,10 @@ def test_a_long_cycle_takes_one_search_and_names_the_edge_that_closes_it():
     found = only(cheap(g))
     assert found.nodes == tuple(node.name for node in nodes)
     assert found.remedy.count("->") == 1  # only the edge that goes back
+    assert found.value.startswith("empty -> empty_1 -> ")
+    assert " -> (2969 more) -> " in found.value
+    assert found.value.endswith(" -> empty_2999 -> empty")
+    assert len(found.message) < 1500
 
 
 EDGES = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=30)
@@ -127,6 +131,17 @@ def test_a_duplicate_edge_says_where_both_are(chain):
     assert f"test_structure.py:{first[1]}" in found.remedy
     assert f"test_structure.py:{second[1]}" in found.remedy
     assert found.location == second
+
+
+def test_an_edge_declared_twice_in_one_line_is_said_to_be_there_once(chain):
+    for _ in range(2):
+        chain.a >> chain.d
+    found = only(cheap(chain.g))
+    assert "declared 2 times" in found.rule
+    assert found.remedy.count("test_structure.py") == 1
+    for line in range(40):
+        exec(compile("\n" * line + "a >> d", "many.py", "exec"), {"a": chain.a, "d": chain.d})
+    assert "and 25 more" in only(cheap(chain.g)).remedy
 
 
 def test_the_other_direction_is_no_duplicate_but_a_cycle(chain):

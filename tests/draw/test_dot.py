@@ -317,3 +317,10 @@ def test_a_picture_that_cannot_be_written_is_one_error(tmp_path):
     with pytest.raises(DeclarationError, match="could not be written") as caught:
         write("digraph {}", tmp_path / "missing" / "graph.svg")
     assert caught.value.field == "path"
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x.svg", ["x.svg"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(DeclarationError, match="written to a path") as caught:
+        write(to_dot(Definition()), path)
+    assert caught.value.field == "path"

@@ -79,3 +79,7 @@ def test_only_trailing_ones_are_left_out_of_dimensions():
 def test_a_node_is_named_inside_its_scope(name, scope, short):
     node = Definition().empty(name=name)
     assert (scope_path(node), short_name(node)) == (scope, short)
+
+
+def test_a_number_that_would_fill_pages_is_told_by_its_size():
+    assert operand_text((10**5000, 1)) == "(an integer of 16610 bits, 1)"

@@ -138,3 +138,12 @@ def test_names_that_look_like_markup_are_shown_as_they_are(view):
 @pytest.mark.parametrize("view", [terminal.levels, terminal.tree, terminal.operands])
 def test_an_empty_graph_can_be_shown(view):
     assert shown(view(Definition("nothing")))
+
+
+def test_a_long_cycle_is_cut_short():
+    g = Definition()
+    nodes = [g.empty(name=f"n{i}") for i in range(40)]
+    for before, after in zip(nodes, [*nodes[1:], nodes[0]]):
+        before >> after
+    text = "\n".join(shown(terminal.levels(g)))
+    assert "n0 → n1 → n2 → n3 → n4 → n5 → (29 more) → n35" in text
