@@ -1,10 +1,13 @@
 """Building is told apart into stages; what each took must add up."""
 
+import numpy as np
 import pytest
 
 import graphdsl as gd
 from graphdsl.bench.measure import Budget
 from graphdsl.bench.records import Case
+from graphdsl.bench.shapes import ELEMENTS
+from graphdsl.bench.shapes import shape as shape_of
 from graphdsl.bench.stages import stages
 from graphdsl.bench.timed_driver import TimedDriver
 from tests.bench.test_measure import Clock
@@ -67,3 +70,12 @@ def test_the_stages_of_a_build_add_up(shape):
         assert at["build"] < at["declare"] + at["first_exec"]
         assert at["second_emit"] < at["second_exec"]
     assert not any(device.live.values()), device.live
+
+
+def test_a_timed_driver_shares_memory_with_the_driver_it_stands_for():
+    device = gd.emulator()
+    memory = gd.to_device(device, np.zeros(ELEMENTS, np.float32))
+    with shape_of("chain", 3, memory=memory).instantiate(TimedDriver(device)) as graph_exec:
+        graph_exec.launch()
+        graph_exec.synchronize()
+    assert (memory.copy_to_host() == 3).all()
