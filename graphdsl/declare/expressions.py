@@ -248,12 +248,17 @@ _made: weakref.WeakValueDictionary[Any, BinaryExpr] = weakref.WeakValueDictionar
 
 
 def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> BinaryExpr:
-    if isinstance(left, np.generic) or isinstance(right, np.generic):
-        dtype = dtype or _result_type(function, left, right)
-        left, right = _python_number(left), _python_number(right)
     key = (function, *_identity(left), *_identity(right), dtype)
     found = _made.get(key)
     return _made.setdefault(key, BinaryExpr(function, left, right, dtype)) if found is None else found
+
+
+def _mixed_expr(function: str, left: Any, right: Any) -> BinaryExpr:
+    """The same, where a side may be a number of NumPy's: it decides the dtype, and is then computed with as Python's."""
+    if isinstance(left, np.generic) or isinstance(right, np.generic):
+        dtype = _result_type(function, left, right)
+        return _binary_expr(function, _python_number(left), _python_number(right), dtype)
+    return _binary_expr(function, left, right)
 
 
 def _python_number(operand: Any) -> Any:
@@ -286,7 +291,7 @@ def _binary(function: str, left: Any, right: Any) -> Expr:
     for side in (left, right):
         if not isinstance(side, (Expr, *_NUMBERS)):
             return NotImplemented  # type: ignore[no-any-return]  # for Python to turn into a TypeError
-    return _binary_expr(function, left, right)
+    return _mixed_expr(function, left, right)
 
 
 def _result_type(function: str, left: Scalar, right: Scalar) -> np.dtype[Any]:
@@ -395,7 +400,7 @@ def _call(function: str, left: Any, right: Any) -> Any:
         return _binary_expr(function, left, right)
     _require_scalars(function, (left, right))
     if isinstance(left, Expr) or isinstance(right, Expr):
-        return _binary_expr(function, left, right)
+        return _mixed_expr(function, left, right)
     try:
         return _FUNCTIONS[function](_python_number(left), _python_number(right))
     except ZeroDivisionError:
