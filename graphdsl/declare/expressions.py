@@ -254,7 +254,7 @@ def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any
 
 
 def _mixed_expr(function: str, left: Any, right: Any) -> BinaryExpr:
-    """The same, where a side may be a number of NumPy's: it decides the dtype, and is then computed with as Python's."""
+    """The same, where a side may be a number of NumPy: it decides the dtype, and is then computed with as Python's."""
     if isinstance(left, np.generic) or isinstance(right, np.generic):
         dtype = _result_type(function, left, right)
         return _binary_expr(function, _python_number(left), _python_number(right), dtype)
