@@ -7,7 +7,7 @@ raises `DriverError` with the driver's name of the function and its result code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -204,6 +204,12 @@ class Driver(Protocol):
     def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
         """Launch the exec (`cuGraphLaunch`)."""
 
+    def graph_launcher(self, graph_exec: Handle, stream: Handle) -> Callable[[], int]:
+        """A call that launches the exec into the stream, for the ten-thousandth time too; gives the result code."""
+
+    def launch_failure(self, code: int) -> DriverError:
+        """What a result code of `graph_launcher` means."""
+
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         """Destroy the exec (`cuGraphExecDestroy`)."""
 
@@ -238,7 +244,20 @@ class Driver(Protocol):
 
 
 class OneByOne:
-    """Bulk calls made of single ones: for a driver without compiled loops."""
+    """The calls for many nodes and for many launches made of single ones: for a driver without compiled loops."""
+
+    def graph_launcher(self: Any, graph_exec: Handle, stream: Handle) -> Callable[[], int]:
+        """See `Driver.graph_launcher`; what goes wrong is raised at once."""
+
+        def launch() -> int:
+            self.graph_launch(graph_exec, stream)
+            return 0
+
+        return launch
+
+    def launch_failure(self, code: int) -> DriverError:
+        """See `Driver.launch_failure`."""
+        return DriverError("cuGraphLaunch", code, RESULT_NAMES.get(code, "CUDA_ERROR_UNKNOWN"))
 
     def graph_add_nodes(
         self: Any, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -337,13 +337,16 @@ class CudaDevice(OneByOne):
         _call(driver.cuGraphUpload, graph_exec, stream)
 
     def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
+        _call(driver.cuGraphLaunch, graph_exec, stream)
+
+    def graph_launcher(self, graph_exec: Handle, stream: Handle) -> Callable[[], int]:
         compiled = _compiled()
         if compiled is None:
-            _call(driver.cuGraphLaunch, graph_exec, stream)
-            return
-        code = compiled.call_two(compiled.launch, graph_exec, stream)
-        if code:
-            raise _error("cuGraphLaunch", driver.CUresult(code))
+            return super().graph_launcher(graph_exec, stream)
+        return functools.partial(compiled.call_two, compiled.launch, graph_exec, stream)
+
+    def launch_failure(self, code: int) -> DriverError:
+        return _error("cuGraphLaunch", driver.CUresult(code))
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         _call(driver.cuGraphExecDestroy, graph_exec)

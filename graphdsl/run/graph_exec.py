@@ -118,6 +118,7 @@ class GraphExec:
         emitted = emit(made, self._packing, device, self._stream, resources, log)
         self._graph_exec = emitted.graph_exec
         self._updater.attach(emitted.graph_exec, emitted.handles)
+        self._launch_own = device.graph_launcher(emitted.graph_exec, self._stream)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -146,8 +147,14 @@ class GraphExec:
         """
         if self._unusable is not None:
             self._require_usable()
-        handle = self._stream if stream is None else stream_handle(stream)
-        self.device.graph_launch(self._graph_exec, handle)
+        if stream is None:
+            handle = self._stream
+            code = self._launch_own()
+            if code:
+                raise self.device.launch_failure(code)
+        else:
+            handle = stream_handle(stream)
+            self.device.graph_launch(self._graph_exec, handle)
         self._pending[handle] = stream
         self._last_stream = handle
 
