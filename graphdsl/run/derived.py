@@ -154,9 +154,10 @@ def evaluated(
     """The value of an expression as ``dtype`` holds it, or an `UpdateError` that names the node and the field."""
     try:
         found = value.evaluate(values, memo)
-    except ZeroDivisionError:
+    except ArithmeticError as problem:
+        why = "it divides by zero" if isinstance(problem, ZeroDivisionError) else problem
         raise UpdateError(
-            f"{value} divides by zero",
+            f"{value} has no value: {why}",
             node=node.name,
             field=field,
             remedy="Choose other values for its params.",

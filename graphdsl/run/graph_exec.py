@@ -416,6 +416,7 @@ def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKer
     """The kernel of each node on the device; None for a node of another kind."""
     target = device.limits.compute_capability
     alike: dict[Any, LoadedKernel] = {}  # operands are known by identity: the nodes keep them alive
+    typed: dict[Any, LoadedKernel] = {}
 
     def loaded(node: KernelNode) -> LoadedKernel:
         key = (node.kernel, id(node.signature), *map(id, node.args))
@@ -423,7 +424,11 @@ def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKer
         if found is None:
             details: dict[str, Any] = {"node": node.name, "location": node.location}
             types = argument_types(node.kernel, node.args, signature=node.signature, **details)
-            found = alike[key] = load(compile_kernel(node.kernel, types, target, **details), device, log)
+            found = typed.get((node.kernel, types))
+            if found is None:
+                image = compile_kernel(node.kernel, types, target, **details)
+                found = typed[node.kernel, types] = load(image, device, log)
+            alike[key] = found
         return found
 
     return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]

@@ -123,7 +123,7 @@ class NodeExec:
 
 def _merged(node: Node, args: Any) -> tuple[Any, ...]:
     if not isinstance(args, Mapping):
-        return arguments(args)
+        return arguments(args, node.name)
     assert isinstance(node, (KernelNode, HostNode)), node
     if isinstance(node, HostNode):
         raise UpdateError(
@@ -162,7 +162,7 @@ def _no_such_field(node: Node, name: str) -> UpdateError:
     fields = _FIELDS[type(node)]
     known = f"It has {', '.join(fields)}." if fields else "It has none."
     return UpdateError(
-        f"a {node.kind} node has no field of this name that can be updated",
+        f"a node of kind {node.kind} has no field of this name that can be updated",
         node=node.name,
         field=name,
         remedy=known,
