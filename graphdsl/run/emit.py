@@ -81,6 +81,8 @@ def emit(plan: Plan, packing: Packing, device: Driver, stream: Handle, resources
     log.add("cuGraphInstantiateWithParams", plan.name)
     device.graph_upload(graph_exec, stream)
     log.add("cuGraphUpload", plan.name)
+    device.stream_synchronize(stream)  # the first launch would wait for it otherwise
+    log.add("cuStreamSynchronize")
     return Emitted(graph, graph_exec, handles)
 
 

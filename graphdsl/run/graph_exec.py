@@ -7,9 +7,10 @@ made before it is taken back.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from graphdsl.check import check
 from graphdsl.compile.numba import compile_kernel
@@ -118,7 +119,7 @@ class GraphExec:
         emitted = emit(made, self._packing, device, self._stream, resources, log)
         self._graph_exec = emitted.graph_exec
         self._updater.attach(emitted.graph_exec, emitted.handles)
-        self._launch_own = device.graph_launcher(emitted.graph_exec, self._stream)
+        self._launch_own: Callable[[], int] = device.graph_launcher(emitted.graph_exec, self._stream)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -145,18 +146,18 @@ class GraphExec:
         DriverError
             If the driver refuses.
         """
-        if self._unusable is not None:
-            self._require_usable()
         if stream is None:
             handle = self._stream
-            code = self._launch_own()
+            code = self._launch_own()  # says so itself where the exec is unusable
             if code:
                 raise self.device.launch_failure(code)
         else:
+            self._require_usable()
             handle = stream_handle(stream)
             self.device.graph_launch(self._graph_exec, handle)
-        self._pending[handle] = stream
-        self._last_stream = handle
+        if self._last_stream is not handle:
+            self._pending[handle] = stream
+            self._last_stream = handle
 
     def synchronize(self) -> None:
         """Wait for the launches so far.
@@ -280,7 +281,7 @@ class GraphExec:
         try:  # the hot path: a context manager would cost as much as the rest
             releases = self._updater.update(changes)
         except ExecUnusableError as problem:
-            self._unusable = problem.rule
+            self._lose(problem.rule)
             raise
         for name, (owner, found) in adopted.items():
             releases.append(_keeping(self._memory.rebind(name, owner, found)))
@@ -293,7 +294,7 @@ class GraphExec:
         try:
             return self._updater.update_param(name, value)
         except ExecUnusableError as problem:
-            self._unusable = problem.rule
+            self._lose(problem.rule)
             raise
 
     def node(self, name: str) -> NodeExec:
@@ -322,7 +323,7 @@ class GraphExec:
         try:
             return self._updater.update_numbers(index, given)
         except ExecUnusableError as problem:
-            self._unusable = problem.rule
+            self._lose(problem.rule)
             raise
 
     def _require_own(self, node: Node) -> None:
@@ -344,7 +345,7 @@ class GraphExec:
         try:
             yield
         except ExecUnusableError as problem:
-            self._unusable = problem.rule
+            self._lose(problem.rule)
             raise
 
     # Ending
@@ -366,17 +367,20 @@ class GraphExec:
                 value=self.name,
                 remedy="Close it after the launch.",
             )
-        self._unusable = self._unusable or "the exec is closed"
+        self._lose(self._unusable or "the exec is closed")
         with self._named_faults():
             self._finalizer()
         if self._hosts.failures:
             raise self._hosts.failures.popleft()
 
+    def _lose(self, why: str) -> None:
+        """From now on the exec refuses to be used; the shortest way to a launch asks nothing, so it is replaced."""
+        self._unusable = why
+        self._launch_own = partial(_refuse, why, self.name)
+
     def _require_usable(self) -> None:
         if self._unusable is not None:
-            raise ExecUnusableError(
-                self._unusable, field="exec", value=self.name, remedy="Instantiate the graph again."
-            )
+            _refuse(self._unusable, self.name)
 
     def __enter__(self) -> GraphExec:
         return self
@@ -388,6 +392,10 @@ class GraphExec:
 
     def __repr__(self) -> str:
         return f"<GraphExec {self.name!r} on {self.device.name}: {len(self._plan.nodes)} nodes>"
+
+
+def _refuse(why: str, name: str) -> NoReturn:
+    raise ExecUnusableError(why, field="exec", value=name, remedy="Instantiate the graph again.")
 
 
 def _close(device: Driver, pending: dict[Handle, Any], resources: ExitStack) -> None:

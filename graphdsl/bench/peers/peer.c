@@ -262,27 +262,31 @@ static void measure_stream(CUkernel kernel, Budget budget)
     }
 }
 
-static void update(const Case *given, CUgraphExec exec, const CUDA_KERNEL_NODE_PARAMS *params)
+/* One argument of every node is changed, and with `blocks` other than 1 their grids, too, back and forth. */
+static void update(const Case *given, CUgraphExec exec, CUDA_KERNEL_NODE_PARAMS *params, unsigned blocks)
 {
     gain = gain == 1 ? 2 : 1;
+    params->gridDimX = params->gridDimX == 1 ? blocks : 1;
     for (size_t i = 0; i < given->node_count; i++)
         CHECK(cuGraphExecKernelNodeSetParams(exec, given->nodes[i], params));
 }
 
-/* One argument of every node is changed. A sample holds enough updates for the clock to be precise. */
-static void measure_updates(const Case *given, CUgraphExec exec, const CUDA_KERNEL_NODE_PARAMS *params, Budget budget)
+/* A sample holds enough updates for the clock to be precise. */
+static void measure_updates(const char *metric, const Case *given, CUgraphExec exec,
+                            const CUDA_KERNEL_NODE_PARAMS *given_params, unsigned blocks, Budget budget)
 {
+    CUDA_KERNEL_NODE_PARAMS params = *given_params;
     int calls = 1;
     for (double taken = 0; taken < 20; calls *= 2) {
         double begin = now();
-        for (int i = 0; i < 2 * calls; i++) update(given, exec, params);
+        for (int i = 0; i < 2 * calls; i++) update(given, exec, &params, blocks);
         taken = now() - begin;
     }
     double start = now();
     for (int round = 0; goes_on(budget, round, start); round++) {
         double begin = now();
-        for (int i = 0; i < calls; i++) update(given, exec, params);
-        note("update", (now() - begin) / calls);
+        for (int i = 0; i < calls; i++) update(given, exec, &params, blocks);
+        note(metric, (now() - begin) / calls);
     }
     gain = 1;
 }
@@ -299,7 +303,8 @@ static void measure(const Case *given, const CUDA_KERNEL_NODE_PARAMS *params, Bu
     measure_launches(exec, budget);
     measure_device(exec, budget);
     if (given->node_count == 1) measure_stream(params->kern, budget);
-    measure_updates(given, exec, params, budget);
+    measure_updates("update", given, exec, params, 1, budget);
+    measure_updates("update_grid", given, exec, params, 2, budget);
     destroy(exec, graph);
     print_metrics();
 }
