@@ -300,7 +300,9 @@ class CudaDevice(OneByOne):
     ) -> None:
         compiled = _compiled()
         if compiled is not None:
-            code = compiled.loops.add_dependencies(compiled.add_dependencies, graph, sources, targets)
+            code = compiled.loops.add_dependencies(
+                compiled.current, self.context, compiled.add_dependencies, graph, sources, targets
+            )
             if code:
                 raise _error("cuGraphAddDependencies", driver.CUresult(code))
             return
@@ -315,7 +317,9 @@ class CudaDevice(OneByOne):
         if compiled is None:
             return super().graph_add_nodes(graph, kinds, params)
         handles = np.zeros(len(kinds), np.uint64)
-        outcome = compiled.loops.add_nodes(compiled.add, compiled.forms, kinds, graph, self.context, params, handles)
+        outcome = compiled.loops.add_nodes(
+            compiled.current, compiled.add, compiled.forms, kinds, graph, self.context, params, handles
+        )
         compiled.require(outcome, kinds, _ADD_CALLS)
         return handles
 
@@ -380,7 +384,9 @@ class CudaDevice(OneByOne):
         if compiled is None:
             super().graph_exec_set_params(graph_exec, kinds, nodes, params)
             return
-        outcome = compiled.set_params(compiled.change, compiled.forms, kinds, graph_exec, self.context, nodes, params)
+        outcome = compiled.set_params(
+            compiled.current, compiled.change, compiled.forms, kinds, graph_exec, self.context, nodes, params
+        )
         if outcome != compiled.loops.NO_FAILURE:
             compiled.require(outcome, kinds, _SET_CALLS)
 
@@ -403,6 +409,9 @@ class _Compiled:
         self.change = np.array([_address(call) for call in _SET_CALLS], np.uint64)
         self.add_dependencies = _address("cuGraphAddDependencies")
         self.launch = _address("cuGraphLaunch")
+        self._popped = np.zeros(1, np.uint64)
+        calls = (_address("cuCtxPushCurrent"), _address("cuCtxPopCurrent"), self._popped.ctypes.data)
+        self.current = np.array(calls, np.uint64)
 
     def require(self, outcome: int, kinds: np.ndarray[Any, Any], calls: tuple[str, ...]) -> None:
         """Raise what a loop ran into, if anything."""
