@@ -50,6 +50,7 @@ COMPARED = (
     Comparison("Instantiate", ("instantiation",), "node"),
     Comparison("Upload, processor time", ("upload_api_time",)),
     Comparison("Change an argument of every node", ("update",), "node"),
+    Comparison("Change an argument and the grid of every node", ("update_grid",), "node"),
     Comparison("Change a node after 100 updates of the exec", ("update_at_100",)),
     Comparison("Change a node after 10,000 updates of the exec", ("update_at_10000",)),
     Comparison("Change a node after 40,000 updates of the exec", ("update_at_40000",)),

@@ -117,6 +117,13 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
     GraphdslError
         If there is no driver or no such device; the remedy names the emulator.
     """
+    if isinstance(ordinal, bool) or not isinstance(ordinal, int):
+        raise GraphdslError(
+            "a CUDA device is given by its number",
+            field="device",
+            value=f"cuda({ordinal!r})",
+            remedy="Pass 0 for the first.",
+        )
     reason = unavailable()
     count = 0 if reason else _call(driver.cuDeviceGetCount)
     if not 0 <= ordinal < count:

@@ -364,4 +364,4 @@ def test_resizable_memory_is_held_while_an_exec_uses_it(device):
 def test_a_large_graph_can_be_traced():
     g = gd.Graph("large")
     g.memset(g.device_array("weights", 100 * 2**30, np.uint8), 0)
-    assert [call.function for call in g.trace()][-1] == "cuGraphUpload"
+    assert "cuGraphUpload" in [call.function for call in g.trace()]
