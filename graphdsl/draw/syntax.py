@@ -56,5 +56,5 @@ def tooltip_text(text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Text for an HTML-like label, its spaces kept."""
-    return html.escape(text, quote=False).replace("\\", "&#92;").replace(" ", "&#160;")
+    """Text for an HTML-like label, its spaces kept; Graphviz knows no empty one."""
+    return html.escape(text or " ", quote=False).replace("\\", "&#92;").replace(" ", "&#160;")

@@ -324,3 +324,11 @@ def test_what_is_no_path_is_refused(path):
     with pytest.raises(DeclarationError, match="written to a path") as caught:
         write(to_dot(Definition()), path)
     assert caught.value.field == "path"
+
+
+@pytest.mark.parametrize("name", ["/", "a/", "/b", "a//b"])
+def test_empty_parts_of_a_name_are_no_error(name, capfd):
+    g = Definition("g")
+    g.empty(name=name)
+    assert render(to_dot(g), "svg").startswith(b"<?xml")
+    assert "syntax error" not in capfd.readouterr().err
