@@ -494,17 +494,20 @@ def _location() -> Location:
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
     # Loops declare thousands of nodes at one place: they share one tuple, which also spares the garbage collector.
-    place = (frame.f_code, frame.f_lasti)
-    found = _places.get(place)
-    if found is None:
+    code = frame.f_code
+    place = (id(code), frame.f_lasti)
+    known, found = _places.get(place, _NOWHERE)
+    if known is not code:  # code objects of different places can be equal, and are slow to compare
         if len(_places) >= _MOST_PLACES:
             _places.clear()
-        found = _places[place] = (frame.f_code.co_filename, frame.f_lineno)
+        found = (code.co_filename, frame.f_lineno)
+        _places[place] = (code, found)
     return found
 
 
 _MOST_PLACES = 10_000
-_places: dict[tuple[CodeType, int], Location] = {}
+_NOWHERE: tuple[CodeType | None, Location] = (None, ("", 0))
+_places: dict[tuple[int, int], tuple[CodeType | None, Location]] = {}
 
 
 def _last(array: Array) -> str:
