@@ -66,6 +66,14 @@ class Array:
         return self.buffer.space
 
     @property
+    def size(self) -> Extent:
+        """Number of elements: the product of the shape."""
+        size: Extent = 1
+        for extent in self.shape:
+            size = _times(size, extent)
+        return size
+
+    @property
     def nbytes(self) -> Extent:
         """Bytes of all elements: the product of the shape and the item size."""
         size: Extent = self.dtype.itemsize
@@ -308,7 +316,7 @@ def _slice(array: Array, key: Any) -> View:
         if not whole and any(isinstance(part, Expr) for part in (start, stop, extent)):
             bounds.append(Bounds(axis, start, stop, extent))
     text = f"{array!r}" if isinstance(array, View) else array.buffer.name
-    return View(array.buffer, offset, tuple(shape), tuple(strides), tuple(bounds), f"{text}[{_key_text(key)}]")
+    return View(array.buffer, offset, tuple(shape), tuple(strides), tuple(bounds), f"{text}[{key_text(key)}]")
 
 
 def _expand(array: Array, keys: tuple[Any, ...]) -> list[Any]:
@@ -319,7 +327,7 @@ def _expand(array: Array, keys: tuple[Any, ...]) -> list[Any]:
         raise DeclarationError(
             f"a {array.ndim}-dimensional operand takes at most {array.ndim} indices and one ellipsis",
             field=array.buffer.name,
-            value=f"[{_key_text(keys)}]",
+            value=f"[{key_text(keys)}]",
             remedy="Give one index or slice for each dimension.",
         )
     if not ellipses:
@@ -352,7 +360,7 @@ def _slice_bounds(array: Array, item: slice, extent: Extent) -> tuple[Extent, Ex
         raise DeclarationError(
             "the step of a slice is a positive integer",
             field=array.buffer.name,
-            value=f"[{_key_text(item)}]",
+            value=f"[{key_text(item)}]",
             remedy="Reverse or gather inside the kernel.",
         )
     for bound in (item.start, item.stop):
@@ -376,7 +384,7 @@ def _no_index(array: Array, item: Any) -> DeclarationError:
     return DeclarationError(
         "an operand is indexed by integers, slices, an ellipsis, and integer expressions on params",
         field=array.buffer.name,
-        value=f"[{_key_text(item)}]",
+        value=f"[{key_text(item)}]",
         remedy="Use a slice, or index inside the kernel.",
     )
 
@@ -390,9 +398,10 @@ def _out_of_range(array: Array, item: int, extent: int) -> DeclarationError:
     )
 
 
-def _key_text(key: Any) -> str:
+def key_text(key: Any) -> str:
+    """An index as it is written between brackets."""
     if isinstance(key, tuple):
-        return ", ".join(map(_key_text, key))
+        return ", ".join(map(key_text, key))
     if isinstance(key, slice):
         parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
         return ":".join(parts if key.step is not None else parts[:2])

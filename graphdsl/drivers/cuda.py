@@ -151,7 +151,6 @@ class CudaDevice(OneByOne):
         self.limits = _limits(device)
         self._lock = threading.Lock()
         self._libraries: dict[Handle, tuple[ObjectCode, Any]] = {}
-        self._host: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name}>"

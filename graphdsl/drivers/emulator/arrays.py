@@ -19,6 +19,7 @@ import numpy as np
 from numba.cuda import types
 from numba.cuda.np import numpy_support
 
+from graphdsl.declare.operands import key_text
 from graphdsl.drivers.emulator.memory import AddressSpace, Flags, Region
 from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, AccessError
 
@@ -144,7 +145,7 @@ class Array:
         strays = not all(isinstance(item, _INDEX_TYPES) for item in keys)
         if strays or sum(item is not None and item is not Ellipsis for item in keys) > self.ndim:
             return TypeError(
-                f"{text_of(self._label)} has {self.ndim} dimensions and cannot be indexed by {_key_text(key)}"
+                f"{text_of(self._label)} has {self.ndim} dimensions and cannot be indexed by {key_text(key)}"
             )
         address = None
         if all(isinstance(item, (int, np.integer)) for item in keys):
@@ -163,7 +164,7 @@ class Array:
 
     def _error(self, kind: str, key: Any, what: str, address: int | None) -> AccessError:
         label = text_of(self._label)
-        text = f"{label}[{_key_text(key)}]{what}"
+        text = f"{label}[{key_text(key)}]{what}"
         details: dict[str, Any] = {"argument": root_of(self._label), "index": key, "nbytes": self.itemsize}
         if self._region.base:
             details["allocation"] = (self._region.base, self._region.nbytes)
@@ -403,7 +404,7 @@ def text_of(label: Any) -> str:
     if isinstance(label, str):
         return label
     parent, key = label
-    return f"{text_of(parent)}.{key}" if isinstance(key, str) else f"{text_of(parent)}[{_key_text(key)}]"
+    return f"{text_of(parent)}.{key}" if isinstance(key, str) else f"{text_of(parent)}[{key_text(key)}]"
 
 
 def root_of(label: Any) -> str:
@@ -411,12 +412,3 @@ def root_of(label: Any) -> str:
     while not isinstance(label, str):
         label = label[0]
     return label
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, tuple):
-        return ", ".join(map(_key_text, key))
-    if isinstance(key, slice):
-        parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
-        return ":".join(parts if key.step is not None else parts[:2])
-    return "..." if key is Ellipsis else str(key)
