@@ -5,7 +5,8 @@ This module must not know nodes: it gives every buffer an address.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,15 @@ class Memory:
 
     Attributes
     ----------
-    addresses : dict of str to int
-        Address of each buffer by name; the value that address expressions are evaluated with.
     owners : dict of str to object
         The owners of external buffers that the user gave, by name.
     kept : dict of str to object
         What keeps the memory of each buffer where it is, by name.
     """
 
-    def __init__(self, plan: Plan, device: Driver, log: CallLog) -> None:
+    def __init__(self, plan: Plan, device: Driver, log: CallLog, values: dict[str, Any]) -> None:
+        """Find or make the memory of each buffer; ``values`` takes the addresses by name."""
         self.buffers = plan.buffers
-        self.addresses: dict[str, int] = {}
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
         self._device = device
@@ -45,18 +44,31 @@ class Memory:
         for name, buffer in plan.buffers.items():
             if arena is not None and name in plan.memory.offsets:
                 self.kept[name] = arena
-                self.addresses[name] = arena.address + plan.memory.offsets[name]
+                values[name] = arena.address + plan.memory.offsets[name]
             elif buffer.external:
                 self._require_reachable(name, buffer.owner)
-                self.rebind(name, buffer.owner, foreign_array(buffer.owner, name))
+                found = foreign_array(buffer.owner, name)
+                self.owners[name], self.kept[name], values[name] = buffer.owner, found.keep, found.address
             else:
-                self.kept[name], self.addresses[name] = _host_memory(buffer, device, log)
+                self.kept[name], values[name] = _host_memory(buffer, device, log)
 
-    def rebind(self, name: str, owner: Any, found: ForeignArray) -> Any:
-        """Take over memory that `adopt` found; gives what kept the memory before, None if there was none."""
-        before = self.kept.get(name)
-        self.owners[name], self.kept[name], self.addresses[name] = owner, found.keep, found.address
-        return before
+    @contextmanager
+    def rebound(self, adopted: Mapping[str, tuple[Any, ForeignArray]]) -> Iterator[list[Any]]:
+        """Takes over memory that `adopt` found, for good if nothing fails inside; gives what kept the memory before.
+
+        Parameters
+        ----------
+        adopted : dict of str to tuple
+            The new owner and where its memory lies, by the name of the buffer.
+        """
+        owners, kept = dict(self.owners), dict(self.kept)
+        for name, (owner, found) in adopted.items():
+            self.owners[name], self.kept[name] = owner, found.keep
+        try:
+            yield [kept[name] for name in adopted]
+        except BaseException:
+            self.owners, self.kept = owners, kept
+            raise
 
     def _require_reachable(self, name: str, owner: Any) -> None:
         """Refuse an array of ours on another device; what other libraries own does not tell."""
@@ -73,9 +85,9 @@ class Memory:
         )
 
     def host_array(self, array: Array, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """Host memory of a buffer or view as a NumPy array that keeps it alive."""
+        """Host memory of a buffer or view, where ``values`` say, as a NumPy array that keeps it alive."""
         name = array.buffer.name
-        address = self.addresses[name] + value_of(array.offset, values)
+        address = values[name] + value_of(array.offset, values)
         shape = tuple(int(value_of(extent, values)) for extent in array.shape)
         return host_view(address, shape, array.strides, array.dtype, self.kept[name], array.buffer.readonly)
 

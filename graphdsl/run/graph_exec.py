@@ -105,13 +105,13 @@ class GraphExec:
         resources.callback(device.stream_destroy, self._stream)
         kernels = _load(made.nodes, device, log)
         resources.callback(kernels.clear)
-        self._memory = Memory(made, device, log)
+        current = _param_values(made, values)
+        self._memory = Memory(made, device, log, current)
         resources.callback(self._memory.release)
         self._hosts = HostCalls(self._memory)
         resources.callback(self._hosts.close)
         self._retired = Retired(device)
         resources.callback(self._retired.close)
-        current = {**_param_values(made, values), **self._memory.addresses}
         self._packing = Packing(made.nodes, kernels, device.context, Shared(current))
         self._updater = Updater(made.nodes, current, self._packing, device, self._hosts)
         self._updater.bind_hosts()
@@ -220,14 +220,14 @@ class GraphExec:
             return self._memory.owners[name]
         self._require_usable()
         if buffer.space != "device":
-            return self._memory.host_array(buffer, {})
+            return self._memory.host_array(buffer, self._updater.values)
         return self._device_array(buffer)
 
     def _device_array(self, buffer: Buffer) -> DeviceArray:
         shape: Any = buffer.shape
         return DeviceArray(
             self.device,
-            self._memory.addresses[buffer.name],
+            self._updater.values[buffer.name],
             shape,
             buffer.strides,
             buffer.dtype,
@@ -278,20 +278,17 @@ class GraphExec:
                 changes[name] = adopted[name][1].address
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
-        try:  # the hot path: a context manager would cost as much as the rest
+        # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
+        with self._noting_loss(), self._memory.rebound(adopted) as replaced:
             releases = self._updater.update(changes)
-        except ExecUnusableError as problem:
-            self._lose(problem.rule)
-            raise
-        for name, (owner, found) in adopted.items():
-            releases.append(_keeping(self._memory.rebind(name, owner, found)))
+        releases += map(_keeping, replaced)
         if releases:
             self._retired.add(releases, self._last_stream)
 
     def _updated_directly(self, named: dict[str, Any]) -> bool:
         """Set one param the short way, where it is open."""
         ((name, value),) = named.items()
-        try:
+        try:  # the hot path: a context manager would cost as much as the rest
             return self._updater.update_param(name, value)
         except ExecUnusableError as problem:
             self._lose(problem.rule)

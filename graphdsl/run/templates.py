@@ -152,20 +152,12 @@ def _array_leaf(array: Array, path: tuple[Any, ...]) -> Any:
     if kind == "address":
         return AddressOf(array)
     if kind == "size":
-        size = array.nbytes // array.dtype.itemsize if isinstance(array.nbytes, int) else None
-        return size if size is not None else _element_count(array)
+        return array.size
     if kind == "itemsize":
         return array.dtype.itemsize
     if kind in ("shape", "strides"):
         return getattr(array, kind)[path[1]]
     return 0  # meminfo and parent: no reference counting on a device
-
-
-def _element_count(array: Array) -> Any:
-    count: Any = 1
-    for extent in array.shape:
-        count = extent if count == 1 else count * extent
-    return count
 
 
 def struct_template(node: MemcpyNode | MemsetNode, shared: Shared) -> Template:

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.expressions import Expr, Param, scalar_converter
-from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
@@ -344,7 +344,7 @@ class Updater:
         hosts = tuple(
             index
             for index, node in enumerate(self.nodes)
-            if isinstance(node, HostNode) and any(names & _operand_names(arg) for arg in node.args)
+            if isinstance(node, HostNode) and any(name in names for name, _ in named_operands(node))
         )
         return UpdatePlan(groups, tuple(launches.values()), tuple(sorted(nodes)), hosts, {})
 
@@ -545,12 +545,6 @@ class Updater:
                 field="update",
                 remedy="Instantiate the graph again.",
             ) from problem
-
-
-def _operand_names(operand: Any) -> frozenset[str]:
-    """Params and buffers that an argument of a host node depends on."""
-    own = {operand.buffer.name} if hasattr(operand, "buffer") else set()
-    return frozenset(own | {param.name for param in getattr(operand, "params", ())})
 
 
 def _refused(errors: Sequence[Finding]) -> UpdateError:

@@ -270,3 +270,48 @@ def test_numbers_of_one_node_are_converted_and_checked(device):
 def exe_param(exe, name):
     """The param of that name, as the graph declared it."""
     return next(arg for arg in exe.node("add001").node.args if getattr(arg, "name", None) == name)
+
+
+def test_operands_in_a_tuple_follow_updates(device):
+    seen = []
+    g = gd.Graph("tuples")
+    n = g.param("n", np.int32, default=4)
+    g.host(lambda pair: seen.append(pair[1]), ((g.host_array("h", 8, np.float32), n),))
+    with g.instantiate(device) as exe:
+        exe.update(n=7)
+        exe.launch()
+        exe.synchronize()
+    assert seen == [7]
+
+
+def test_host_nodes_see_memory_that_is_rebound(device):
+    seen = []
+    g = gd.Graph("hosts")
+    n = g.param("n", np.int32, default=1)
+    data = g.external("data", np.zeros(4))
+    g.host(lambda array: seen.append(array.tolist()), (data[:n],), name="read")
+    with g.instantiate(device) as exe:
+        exe.update(data=np.full(4, 5.0), n=2)
+        exe.launch()
+        exe.synchronize()
+        with pytest.raises(gd.UpdateError, match="read"):
+            exe.update(data=np.full(4, 9.0), n=100)
+        exe.update(n=3)
+        exe.launch()
+        exe.synchronize()
+    assert seen == [[5.0, 5.0], [5.0, 5.0, 5.0]]
+
+
+def test_a_view_of_two_dimensions_follows_a_param(device):
+    g = gd.Graph("views")
+    n = g.param("n", np.int64, default=2)
+    x, y = g.host_array("x", (4, 3), np.float64), g.host_array("y", (3, 4), np.float64)
+    g.kernel(kernels.transpose, grid=1, block=(4, 4), args=(x[:n, :], y))
+    with g.instantiate(device) as exe:
+        exe["x"][:] = 1
+        for rows in (2, 3):
+            exe["y"][:] = 0
+            exe.update(n=rows)
+            exe.launch()
+            exe.synchronize()
+            assert exe["y"].sum() == 3 * rows
