@@ -118,7 +118,7 @@ class GraphExec:
         _allow_shared_bytes(made.nodes, kernels, current, log)
         emitted = emit(made, self._packing, device, self._stream, resources, log)
         self._graph_exec = emitted.graph_exec
-        self._updater.attach(emitted.graph_exec, emitted.handles)
+        self._updater.sender.attach(emitted.graph_exec, emitted.handles)
         self._launch_own: Callable[[], int] = device.graph_launcher(emitted.graph_exec, self._stream)
 
     @property
@@ -188,7 +188,7 @@ class GraphExec:
         try:
             yield
         except DriverError as problem:
-            node = self._updater.node_of(problem.node_handle)
+            node = self._updater.sender.node_of(problem.node_handle)
             if node is None:
                 raise
             raise problem.named(node.name, node.location) from problem.__cause__

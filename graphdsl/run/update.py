@@ -2,43 +2,31 @@
 
 An update is atomic (invariant I5): values are converted and checked before the driver hears of them; if the driver
 refuses in the middle, what was sent is set back; if that fails too, the exec is unusable. The driver is never asked
-for what was set: the arena and the nodes kept here are the shadow of all of it.
+for what was set: the arena and the nodes kept here are the shadow of all of it. What a set of names touches is found
+by `graphdsl.run.update_plan`; the driver is called by `graphdsl.run.send`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.expressions import Expr, Param, scalar_converter
-from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
-from graphdsl.drivers.base import Driver, Handle
+from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.drivers.base import Driver
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
-from graphdsl.run.derived import Site, evaluated, names_of
-from graphdsl.run.emit import Handles, named
+from graphdsl.run.derived import evaluated
 from graphdsl.run.packing import Packing, Slot
+from graphdsl.run.send import Batch, Sender
 from graphdsl.run.templates import Shared
-
-_MOST_PLANS = 256  # of each exec; sets of names that are updated together are few, unless they are drawn at random
+from graphdsl.run.update_plan import MOST_PLANS, Group, UpdatePlan, UpdatePlans
 
 Release = Callable[[], None]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class Batch(NamedTuple):
-    """Nodes to send to the driver, as its bulk call takes them."""
-
-    indices: Indices
-    kinds: np.ndarray[Any, Any]
-    handles: np.ndarray[Any, Any]
-    params: np.ndarray[Any, Any]
 
 
 class Direct(NamedTuple):
@@ -60,73 +48,6 @@ class Number(NamedTuple):
 _NUMBERS = frozenset((int, float, bool))
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Sites that hold one value: equal expressions stored with one dtype.
-
-    Attributes
-    ----------
-    value : Expr
-        What they follow from.
-    field : str
-        What messages call them.
-    convert : callable
-        Gives the value as the dtype of the sites holds it.
-    view : numpy.ndarray
-        The arena as the dtype of the sites.
-    first : int
-        Index of the first site in ``view``; the others hold the same.
-    places : int or numpy.ndarray of int
-        Indices of all of them.
-    nodes : numpy.ndarray of int
-        The nodes that the sites belong to.
-    rules : set of str
-        Which rules a new value must keep, see `Site`.
-    signed_zero : bool
-        True if the dtype tells 0.0 from -0.0, which are equal.
-    """
-
-    value: Expr
-    field: str
-    convert: Callable[[Any], Any]
-    view: np.ndarray[Any, Any]
-    first: int
-    places: Any
-    nodes: Indices
-    rules: frozenset[str]
-    signed_zero: bool
-
-
-@dataclass(frozen=True, eq=False)
-class UpdatePlan:
-    """What an update of a set of names touches.
-
-    Attributes
-    ----------
-    groups : tuple of Group
-        The values that follow from the names.
-    launches : tuple of int
-        One kernel node for each distinct launch that follows from the names.
-    nodes : tuple of int
-        Nodes that must be held to all rules.
-    hosts : tuple of int
-        Host nodes whose call has arguments that follow from the names.
-    batches : dict
-        Nodes to send, by which of the groups changed.
-    """
-
-    groups: tuple[Group, ...]
-    launches: tuple[int, ...]
-    nodes: tuple[int, ...]
-    hosts: tuple[int, ...]
-    batches: dict[tuple[bool, ...], Batch]
-
-    @property
-    def ruled(self) -> bool:
-        """True if a new value has rules to keep besides fitting its dtype."""
-        return bool(self.launches or self.nodes)
-
-
 class Updater:
     """The shadow of an exec, and the ways to change it.
 
@@ -136,6 +57,10 @@ class Updater:
         The nodes as they are set now.
     values : dict of str to number
         The value of each param and the address of each buffer, by name.
+    enabled : list of bool
+        False for each node that was disabled.
+    sender : Sender
+        The way to the driver.
     """
 
     def __init__(
@@ -144,18 +69,14 @@ class Updater:
         self.nodes = list(nodes)
         self.values = values
         self.enabled = [True] * len(self.nodes)
+        self.sender = Sender(self.nodes, packing, device)
         self._packing = packing
         self._device = device
-        self._set_params = device.graph_exec_set_params
         self._hosts = hosts
         self._tokens: dict[int, int] = {}
-        self._plans: dict[tuple[str, ...], UpdatePlan] = {}
-        self._alone: dict[int, Batch] = {}
+        self._plans = UpdatePlans(self.nodes, packing)
         self._numbers: dict[int, dict[str, Number]] = {}
         self._directs: dict[str, Direct | None] = {}
-        self._views: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
-        self._graph_exec: Handle = 0
-        self._handles: Handles = np.zeros(0, np.uint64)
 
     def bind_hosts(self) -> None:
         """Register the call of every host node; done once, before the graph is built."""
@@ -163,15 +84,6 @@ class Updater:
             if isinstance(node, HostNode):
                 self._tokens[index] = self._hosts.bind(node, self.values)
         self._write_hosts(self._tokens)
-
-    def attach(self, graph_exec: Handle, handles: Handles) -> None:
-        """Say what the driver made of the nodes; updates reach it from now on."""
-        self._graph_exec = graph_exec
-        self._handles = handles
-
-    def node_of(self, handle: Handle) -> Node | None:
-        """The node that the driver knows by a handle; None if there is none."""
-        return next((self.nodes[int(index)] for index in np.flatnonzero(self._handles == handle)), None)
 
     # By name
 
@@ -198,7 +110,7 @@ class Updater:
         for name in before:
             values[name] = changes[name]
         try:
-            return self._apply(self._plan(tuple(sorted(before)) if len(before) > 1 else tuple(before)))
+            return self._apply(self._plans.of(before))
         except BaseException:
             values.update(before)
             raise
@@ -223,16 +135,16 @@ class Updater:
         group.view[group.places] = new
         _, kinds, handles, params = batch
         try:
-            self._set_params(self._graph_exec, kinds, handles, params)
+            self.sender.set_params(kinds, handles, params)
         except DriverError as problem:
-            self._recover(problem, batch, lambda: self._restore([(group, before)], {}))
+            self.sender.recover(problem, batch, lambda: self._restore([(group, before)], {}))
         values[name] = new
         return True
 
     def _direct(self, name: str) -> Direct | None:
         if name not in self.values:
             return None
-        plan = self._plan((name,))
+        plan = self._plans.of((name,))
         if len(plan.groups) != 1 or plan.ruled or plan.hosts:
             return None
         (group,) = plan.groups
@@ -254,7 +166,7 @@ class Updater:
                 self._write_hosts(tokens)
             if written or tokens:
                 batch = plan.batches.get(changed) or self._make_batch(plan, changed)
-                self._send(batch, lambda: self._restore(written, tokens))
+                self.sender.send(batch, lambda: self._restore(written, tokens))
         except ExecUnusableError:
             raise
         except BaseException:
@@ -320,74 +232,13 @@ class Updater:
             group.view[group.places] = before
         self._write_hosts({index: self._tokens[index] for index in tokens})
 
-    def _plan(self, names: tuple[str, ...]) -> UpdatePlan:
-        found = self._plans.get(names)
-        if found is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            found = self._plans[names] = self._make_plan(frozenset(names))
-        return found
-
-    def _make_plan(self, names: frozenset[str]) -> UpdatePlan:
-        sites: dict[tuple[Expr, np.dtype[Any]], list[tuple[int, Site]]] = defaultdict(list)
-        launches: dict[Any, int] = {}
-        nodes = set()
-        for index in range(len(self.nodes)):
-            for site in self._packing.sites(index):
-                if names_of(site.value) & names:
-                    sites[site.value, site.dtype].append((index, site))
-                    if site.rules == "launch":
-                        launches.setdefault(self._launch_key(index), index)
-                    elif site.rules == "node":
-                        nodes.add(index)
-        groups = tuple(self._group(value, dtype, found) for (value, dtype), found in sites.items())
-        hosts = tuple(
-            index
-            for index, node in enumerate(self.nodes)
-            if isinstance(node, HostNode) and any(name in names for name, _ in named_operands(node))
-        )
-        return UpdatePlan(groups, tuple(launches.values()), tuple(sorted(nodes)), hosts, {})
-
-    def _launch_key(self, index: int) -> Any:
-        node: Any = self.nodes[index]
-        return node.grid, node.block, node.shared_bytes, self._packing.images[index]
-
-    def _group(self, value: Expr, dtype: np.dtype[Any], found: list[tuple[int, Site]]) -> Group:
-        if dtype not in self._views:
-            arena = self._packing.arena
-            whole = len(arena) // dtype.itemsize * dtype.itemsize
-            self._views[dtype] = arena[:whole].view(dtype)
-        places = [site.offset // dtype.itemsize for _, site in found]
-        field = found[0][1].field
-        return Group(
-            value,
-            field,
-            scalar_converter(dtype, field=field, error=UpdateError),
-            self._views[dtype],
-            places[0],
-            places[0] if len(places) == 1 else np.array(places),
-            np.array([index for index, _ in found]),
-            frozenset(site.rules for _, site in found) - {"none"},
-            dtype.kind == "f",
-        )
-
     def _make_batch(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Batch:
         parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
-        if len(plan.batches) >= _MOST_PLANS:
+        if len(plan.batches) >= MOST_PLANS:
             plan.batches.clear()
         indices = np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
-        made = plan.batches[changed] = self._batch(indices)
+        made = plan.batches[changed] = self.sender.batch(indices)
         return made
-
-    def _batch(self, indices: Indices) -> Batch:
-        packing = self._packing
-        return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
-
-    def _batch_of_one(self, index: int) -> Batch:
-        found = self._alone.get(index)
-        if found is None:
-            found = self._alone[index] = self._batch(np.array([index]))
-        return found
 
     # Node by node
 
@@ -404,7 +255,7 @@ class Updater:
                     self._packing.write(index, node, Shared(self.values))
                     if isinstance(node, KernelNode):
                         self._require_launch(index)
-                self._send(self._batch_of_one(index), restore)
+                self.sender.send(self.sender.batch_of_one(index), restore)
             except BaseException:
                 for token in tokens.values():
                     self._hosts.release(token)
@@ -435,7 +286,7 @@ class Updater:
             for (number, _, _), converted in zip(found, before, strict=True):
                 number.slot.write(converted)
 
-        self._send(self._batch_of_one(index), restore)
+        self.sender.send(self.sender.batch_of_one(index), restore)
         node: Any = self.nodes[index]
         args = list(node.args)
         for number, _, value in found:
@@ -490,10 +341,7 @@ class Updater:
                 remedy="Leave it in, or make two graphs.",
                 location=node.location,
             )
-        try:
-            self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
-        except DriverError as problem:
-            raise named(problem, node) from problem
+        self.sender.set_enabled(index, enabled)
         self.enabled[index] = enabled
 
     # Host calls
@@ -517,34 +365,6 @@ class Updater:
         errors = check_nodes(touched, values=self.values, limits=self._device.limits, images=images).errors
         if errors:
             raise _refused(errors)
-
-    def _send(self, batch: Batch, restore: Callable[[], None]) -> None:
-        """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
-        _, kinds, handles, params = batch
-        try:
-            self._set_params(self._graph_exec, kinds, handles, params)
-        except DriverError as problem:
-            self._recover(problem, batch, restore)
-
-    def _recover(self, problem: DriverError, batch: Batch, restore: Callable[[], None]) -> NoReturn:
-        """Put back what was in force before a refusal, and raise it with the name of the node."""
-        restore()
-        count = problem.index
-        blamed = self.nodes[int(batch.indices[count])]
-        self._send_back(Batch(*(part[:count] for part in batch)), blamed)
-        raise named(problem, blamed) from problem
-
-    def _send_back(self, batch: Batch, blamed: Node) -> None:
-        _, kinds, handles, params = batch
-        try:
-            self._set_params(self._graph_exec, kinds, handles, params)
-        except DriverError as problem:
-            raise ExecUnusableError(
-                f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
-                node=blamed.name,
-                field="update",
-                remedy="Instantiate the graph again.",
-            ) from problem
 
 
 def _refused(errors: Sequence[Finding]) -> UpdateError:

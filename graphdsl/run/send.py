@@ -1,0 +1,105 @@
+"""Sends packed nodes to the driver, all of them or none; takes back what a refusal left half done.
+
+This module must not know why a node is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from graphdsl.declare.nodes import Node
+from graphdsl.drivers.base import Driver, Handle
+from graphdsl.errors import DriverError, ExecUnusableError
+from graphdsl.run.emit import Handles, named
+from graphdsl.run.packing import Packing
+
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Batch(NamedTuple):
+    """Nodes to send to the driver, as its bulk call takes them."""
+
+    indices: Indices
+    kinds: np.ndarray[Any, Any]
+    handles: np.ndarray[Any, Any]
+    params: np.ndarray[Any, Any]
+
+
+class Sender:
+    """The way to the driver for the nodes of one exec; ``nodes`` is the list that updates change.
+
+    Attributes
+    ----------
+    set_params : callable
+        Sends the kinds, handles and params of a `Batch`; what it raises `recover` must be told.
+    """
+
+    def __init__(self, nodes: Sequence[Node], packing: Packing, device: Driver) -> None:
+        self._nodes = nodes
+        self._packing = packing
+        self._device = device
+        self._alone: dict[int, Batch] = {}
+        self._graph_exec: Handle = 0
+        self._handles: Handles = np.zeros(0, np.uint64)
+        self.set_params: Callable[..., None] = partial(device.graph_exec_set_params, self._graph_exec)
+
+    def attach(self, graph_exec: Handle, handles: Handles) -> None:
+        """Say what the driver made of the nodes; all that is sent reaches it from now on."""
+        self._graph_exec = graph_exec
+        self._handles = handles
+        self.set_params = partial(self._device.graph_exec_set_params, graph_exec)
+
+    def node_of(self, handle: Handle) -> Node | None:
+        """The node that the driver knows by a handle; None if there is none."""
+        return next((self._nodes[int(index)] for index in np.flatnonzero(self._handles == handle)), None)
+
+    def batch(self, indices: Indices) -> Batch:
+        """The nodes of these indices, as they are packed."""
+        packing = self._packing
+        return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
+
+    def batch_of_one(self, index: int) -> Batch:
+        """One node."""
+        found = self._alone.get(index)
+        if found is None:
+            found = self._alone[index] = self.batch(np.array([index]))
+        return found
+
+    def send(self, batch: Batch, restore: Callable[[], None]) -> None:
+        """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
+        _, kinds, handles, params = batch
+        try:
+            self.set_params(kinds, handles, params)
+        except DriverError as problem:
+            self.recover(problem, batch, restore)
+
+    def recover(self, problem: DriverError, batch: Batch, restore: Callable[[], None]) -> NoReturn:
+        """Put back what was in force before a refusal, and raise it with the name of the node."""
+        restore()
+        count = problem.index
+        blamed = self._nodes[int(batch.indices[count])]
+        self._send_back(Batch(*(part[:count] for part in batch)), blamed)
+        raise named(problem, blamed) from problem
+
+    def _send_back(self, batch: Batch, blamed: Node) -> None:
+        _, kinds, handles, params = batch
+        try:
+            self.set_params(kinds, handles, params)
+        except DriverError as problem:
+            raise ExecUnusableError(
+                f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
+                node=blamed.name,
+                field="update",
+                remedy="Instantiate the graph again.",
+            ) from problem
+
+    def set_enabled(self, index: int, enabled: bool) -> None:
+        """Enable or disable a node of a kind that allows it."""
+        try:
+            self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
+        except DriverError as problem:
+            raise named(problem, self._nodes[index]) from problem
