@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.check import advice, kernels, memory_operations, params, structure  # noqa: F401  # registers the rules
+from graphdsl.check import (  # noqa: F401  # registers the rules
+    advice,
+    copies,
+    kernels,
+    memsets,
+    operands,
+    params,
+    structure,
+)
 from graphdsl.check.context import Context, Launch, Launches, Subject
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page

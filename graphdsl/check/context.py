@@ -163,6 +163,7 @@ class Context:
         self.kernels: list[KernelNode] = by_type.get(KernelNode, [])
         self.copies: list[MemcpyNode] = by_type.get(MemcpyNode, [])
         self.memsets: list[MemsetNode] = by_type.get(MemsetNode, [])
+        self.transfers: list[MemcpyNode | MemsetNode] = [*self.copies, *self.memsets]
         self.hosts: list[HostNode] = by_type.get(HostNode, [])
         self.failures: dict[Expr, str] = {}
         self._known: set[Param] = set()
