@@ -7,20 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.interop import ForeignArray, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
-from graphdsl.drivers.base import Driver
+from graphdsl.drivers.base import Address, Driver
 from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.refusal import refused
+
+
+class Binding(NamedTuple):
+    """What an external buffer is bound to: the owner, what keeps its memory where it is, and the address."""
+
+    owner: Any
+    keep: Any
+    address: Address
 
 
 class Memory:
@@ -34,8 +43,18 @@ class Memory:
         What keeps the memory of each buffer where it is, by name.
     """
 
-    def __init__(self, plan: Plan, device: Driver, log: CallLog, values: dict[str, Any]) -> None:
-        """Find or make the memory of each buffer; ``values`` takes the addresses by name."""
+    def __init__(
+        self,
+        plan: Plan,
+        device: Driver,
+        log: CallLog,
+        values: dict[str, Any],
+        bound: Mapping[str, Binding] = MappingProxyType({}),
+    ) -> None:
+        """Find or make the memory of each buffer; ``values`` takes the addresses by name.
+
+        An external buffer that ``bound`` has is bound so, and others to their owners in the definition.
+        """
         self.buffers = plan.buffers
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
@@ -46,11 +65,18 @@ class Memory:
                 self.kept[name] = arena
                 values[name] = arena.address + plan.memory.offsets[name]
             elif buffer.external:
-                self._require_reachable(name, buffer.owner)
-                found = foreign_array(buffer.owner, name)
-                self.owners[name], self.kept[name], values[name] = buffer.owner, found.keep, found.address
+                self.owners[name], self.kept[name], values[name] = bound.get(name) or self._declared(buffer)
             else:
                 self.kept[name], values[name] = _host_memory(buffer, device, log)
+
+    def _declared(self, buffer: Buffer) -> Binding:
+        self._require_reachable(buffer.name, buffer.owner)
+        found = foreign_array(buffer.owner, buffer.name)
+        return Binding(buffer.owner, found.keep, found.address)
+
+    def bindings(self, values: Mapping[str, Any]) -> dict[str, Binding]:
+        """What each external buffer is bound to now, by name; ``values`` has the addresses."""
+        return {name: Binding(owner, self.kept[name], values[name]) for name, owner in self.owners.items()}
 
     @contextmanager
     def rebound(self, adopted: Mapping[str, tuple[Any, ForeignArray]]) -> Iterator[list[Any]]:

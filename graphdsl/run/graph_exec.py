@@ -1,41 +1,39 @@
 """An instantiated graph: launched, read and written by name, updated by name.
 
-`instantiate` is the way to one: check, plan, compile, load, allocate, pack, emit. Whatever fails on the way, what was
-made before it is taken back.
+`instantiate` is the way to one: check, plan, and what `graphdsl.run.build` does.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from graphdsl.check import check
-from graphdsl.compile.numba import compile_kernel
-from graphdsl.compile.signature import argument_types
 from graphdsl.declare.definition import Definition, unknown_name
-from graphdsl.declare.expressions import convert_scalar, scalar_converter, value_of
+from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import KernelNode, Node, named_operands
+from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
-from graphdsl.run.binding import Memory
-from graphdsl.run.callbacks import HostCalls
+from graphdsl.run.binding import Binding
+from graphdsl.run.build import build
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.device_array import DeviceArray
-from graphdsl.run.emit import emit
 from graphdsl.run.host_thread import in_host_function, outside_host_functions
-from graphdsl.run.modules import LoadedKernel, load
+from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
-from graphdsl.run.packing import Packing
-from graphdsl.run.retire import Retired
 from graphdsl.run.stream import stream_handle
-from graphdsl.run.templates import Shared
-from graphdsl.run.update import Release, Updater
+from graphdsl.run.update import Release
+
+_logger = logging.getLogger("graphdsl")
 
 
 def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any] | None = None) -> GraphExec:
@@ -81,7 +79,15 @@ class GraphExec:
         Where it runs.
     """
 
-    def __init__(self, made: Plan, device: Driver, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        made: Plan,
+        device: Driver,
+        values: Mapping[str, Any],
+        *,
+        kernels: Sequence[LoadedKernel | None] | None = None,
+        bound: Mapping[str, Binding] = MappingProxyType({}),
+    ) -> None:
         self.name = made.name
         self.device = device
         self._plan = made
@@ -92,34 +98,60 @@ class GraphExec:
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
         self._unusable: str | None = None
+        self._told_of_streams = False
         self._log = log = CallLog()
         with ExitStack() as resources:
-            self._build(values, resources, log)
+            parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
             self._finalizer = weakref.finalize(self, _close, device, self._pending, resources.pop_all())
+        self._stream, self._graph_exec = parts.stream, parts.graph_exec
+        self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
+        self._packing, self._updater = parts.packing, parts.updater
+        self._launch_own: Callable[[], int] = device.graph_launcher(self._graph_exec, self._stream)
 
-    def _build(self, values: Mapping[str, Any], resources: ExitStack, log: CallLog) -> None:
-        # What is made first is released last: the exec and its graph go before the memory and the kernels they use.
-        device, made = self.device, self._plan
-        self._stream = device.stream_create()
-        log.add("cuStreamCreate")
-        resources.callback(device.stream_destroy, self._stream)
-        kernels = _load(made.nodes, device, log)
-        resources.callback(kernels.clear)
-        current = _param_values(made, values)
-        self._memory = Memory(made, device, log, current)
-        resources.callback(self._memory.release)
-        self._hosts = HostCalls(self._memory)
-        resources.callback(self._hosts.close)
-        self._retired = Retired(device)
-        resources.callback(self._retired.close)
-        self._packing = Packing(made.nodes, kernels, device.context, Shared(current))
-        self._updater = Updater(made.nodes, current, self._packing, device, self._hosts)
-        self._updater.bind_hosts()
-        _allow_shared_bytes(made.nodes, kernels, current, log)
-        emitted = emit(made, self._packing, device, self._stream, resources, log)
-        self._graph_exec = emitted.graph_exec
-        self._updater.sender.attach(emitted.graph_exec, emitted.handles)
-        self._launch_own: Callable[[], int] = device.graph_launcher(emitted.graph_exec, self._stream)
+    def clone(self) -> GraphExec:
+        """Another exec of the same graph on the same device, which can run at the same time in another stream.
+
+        Launches of one exec follow each other, whatever their streams; launches of its clones need not.
+
+        Returns
+        -------
+        GraphExec
+            **Copied** is all that updates have made of this exec: the values of params, the fields of nodes, which
+            nodes are disabled, and which owners external operands are bound to. **Shared** are the compiled kernels,
+            and the memory of those owners until an update re-binds one of the two execs. **Its own** are its arrays,
+            whose contents are not copied (they are undefined, as those of any new exec), the calls of its host nodes,
+            which are passed its own arrays, and its stream. From then on neither changes with the other.
+
+        Raises
+        ------
+        ExecUnusableError
+            If the exec is closed, or an update left it undefined.
+        DriverError
+            If the driver refused; nothing is left behind.
+        """
+        self._require_usable()
+        updater = self._updater
+        # A node that an update made is this exec's own, and may be written to in place.
+        nodes = (
+            now if now is planned else now.replaced()
+            for now, planned in zip(updater.nodes, self._plan.nodes, strict=True)
+        )
+        made = GraphExec(
+            replace(self._plan, nodes=tuple(nodes)),
+            self.device,
+            {name: updater.values[name] for name in self._plan.params if name in updater.values},
+            kernels=self._packing.kernels,  # types found anew could differ: an update converts to those of the kernel
+            bound=self._memory.bindings(updater.values),
+        )
+        try:
+            for index, enabled in enumerate(updater.enabled):
+                if not enabled:
+                    made._updater.set_enabled(index, False)
+                    made._log.add("cuGraphNodeSetEnabled", updater.nodes[index].name, isEnabled=0)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -131,7 +163,8 @@ class GraphExec:
     def launch(self, stream: Any = None) -> None:
         """Launch the graph; returns before it has run.
 
-        A launch waits for the one before of the same exec, on whatever stream.
+        A launch waits for the one before of the same exec, on whatever stream; one of a `clone` does not. The logger
+        ``graphdsl`` says so, once, of an exec that is launched into two streams.
 
         Parameters
         ----------
@@ -156,8 +189,20 @@ class GraphExec:
             handle = stream_handle(stream)
             self.device.graph_launch(self._graph_exec, handle)
         if self._last_stream is not handle:
+            if not self._told_of_streams and self._pending and handle not in self._pending:
+                self._tell_of_streams()
             self._pending[handle] = stream
             self._last_stream = handle
+
+    def _tell_of_streams(self) -> None:
+        """The driver serialises the launches of one exec without a word; whoever asked for two streams should know."""
+        self._told_of_streams = True
+        _logger.warning(
+            "exec %r is launched into one stream while its launches in another have not been waited for: launches of "
+            "one exec run one after the other, whatever their streams. Launch a clone() of it in the other stream to "
+            "let them overlap.",
+            self.name,
+        )
 
     def synchronize(self) -> None:
         """Wait for the launches so far.
@@ -415,50 +460,6 @@ def _mapping(values: Any) -> Mapping[str, Any]:
         value=f"{values!r} of type {type(values).__name__}",
         remedy="Pass update(gain=3.0), or update({'layer0/gain': 3.0}).",
     )
-
-
-def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:
-    """The kernel of each node on the device; None for a node of another kind."""
-    target = device.limits.compute_capability
-    alike: dict[Any, LoadedKernel] = {}  # operands are known by identity: the nodes keep them alive
-    typed: dict[Any, LoadedKernel] = {}
-
-    def loaded(node: KernelNode) -> LoadedKernel:
-        key = (node.kernel, id(node.signature), *map(id, node.args))
-        found = alike.get(key)
-        if found is None:
-            details: dict[str, Any] = {"node": node.name, "location": node.location}
-            types = argument_types(node.kernel, node.args, signature=node.signature, **details)
-            found = typed.get((node.kernel, types))
-            if found is None:
-                image = compile_kernel(node.kernel, types, target, **details)
-                found = typed[node.kernel, types] = load(image, device, log)
-            alike[key] = found
-        return found
-
-    return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]
-
-
-def _param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
-    for name, param in made.params.items():
-        value = values.get(name, param.default)
-        if value is not None:  # one that no node uses may stay unset
-            found[name] = convert_scalar(value, param.dtype, field=name, error=UpdateError)
-    return found
-
-
-def _allow_shared_bytes(
-    nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], values: Mapping[str, Any], log: CallLog
-) -> None:
-    """Let each kernel have the most dynamic shared memory that one of its nodes asks for."""
-    most: dict[LoadedKernel, int] = {}
-    for node, kernel in zip(nodes, kernels, strict=True):
-        if kernel is not None and isinstance(node, KernelNode):
-            most[kernel] = max(most.get(kernel, 0), value_of(node.shared_bytes, values))
-    for kernel, nbytes in most.items():
-        if kernel.allow_shared_bytes(nbytes):
-            log.add("cuKernelSetAttribute", kernel.image.name, MAX_DYNAMIC_SHARED_SIZE_BYTES=nbytes)
 
 
 def _keeping(owner: Any) -> Release:

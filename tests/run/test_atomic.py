@@ -75,6 +75,23 @@ def test_a_refused_node_is_named_with_its_line():
     assert caught.value.code_name == "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
 
 
+@pytest.mark.parametrize("call", ["cuMemAlloc", "cuGraphInstantiateWithParams", "cuGraphNodeSetEnabled"])
+def test_a_failed_clone_leaves_nothing_behind(call):
+    device = gd.emulator()
+    with graph_of_every_kind().instantiate(device) as exe:
+        exe.node("add1").disable()
+        before = device.live
+        device.fail_next(call, OUT_OF_MEMORY)
+        with pytest.raises(gd.DriverError) as caught:
+            exe.clone()
+        assert caught.value.call == call
+        del caught
+        gc.collect()
+        assert device.live == before
+        with exe.clone() as twin:
+            assert result(twin) == 3.0
+
+
 def result(exe) -> float:
     exe.launch()
     exe.synchronize()
