@@ -414,14 +414,14 @@ def _param_values(definition: Definition, given: Mapping[str, Any]) -> tuple[dic
 def uses_of(nodes: Iterable[Node]) -> Iterator[Use]:
     """Every operand of the nodes, with its node and field."""
     for node in nodes:
-        for name, operand in _fields(node):
+        for name, operand in fields_of(node):
             if isinstance(operand, tuple):
                 yield from (Use(node, name, leaf) for leaf in _leaves(operand))
             else:
                 yield Use(node, name, operand)
 
 
-def _fields(node: Node) -> Iterator[tuple[str, Any]]:
+def fields_of(node: Node) -> Iterator[tuple[str, Any]]:
     """The fields of a node that hold operands, as messages call them."""
     if isinstance(node, KernelNode):
         yield from (("grid", node.grid), ("block", node.block), ("shared_bytes", node.shared_bytes))

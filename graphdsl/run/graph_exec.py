@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from graphdsl.check import check
 from graphdsl.declare.definition import Definition, unknown_name
 from graphdsl.declare.expressions import scalar_converter
+from graphdsl.declare.interop import ForeignArray
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
@@ -30,6 +31,7 @@ from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.host_thread import in_host_function, outside_host_functions
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
+from graphdsl.run.preflight import Preflight
 from graphdsl.run.stream import stream_handle
 from graphdsl.run.update import Release
 
@@ -311,7 +313,16 @@ class GraphExec:
             self._require_usable()
         if values is None and len(named) == 1 and self._updated_directly(named):
             return
-        given = named if values is None else {**_mapping(values), **named}
+        changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
+        # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
+        with self._noting_loss(), self._memory.rebound(adopted) as replaced:
+            releases = self._updater.update(changes)
+        releases += map(_keeping, replaced)
+        if releases:
+            self._retired.add(releases, self._last_stream)
+
+    def _converted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, ForeignArray]]]:
+        """What an update is given: values of params and addresses of buffers, and the memory behind these."""
         converters = self._converters
         changes, adopted = {}, {}
         for name, value in given.items():
@@ -323,12 +334,39 @@ class GraphExec:
                 changes[name] = adopted[name][1].address
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
-        # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
-        with self._noting_loss(), self._memory.rebound(adopted) as replaced:
-            releases = self._updater.update(changes)
-        releases += map(_keeping, replaced)
-        if releases:
-            self._retired.add(releases, self._last_stream)
+        return changes, adopted
+
+    def preflight(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Preflight:
+        """Say what `update` would do with the same arguments, without doing it.
+
+        Parameters
+        ----------
+        values, **named
+            As for `update`.
+
+        Returns
+        -------
+        Preflight
+            The nodes that would be touched with their fields before and after, the driver calls, what they would cost,
+            or why the update would be refused. What only the driver could refuse is not known before.
+
+        Raises
+        ------
+        ExecUnusableError
+            If the exec is closed, or an update left it undefined.
+        """
+        self._require_usable()
+        updater = self._updater
+        before = dict(updater.values)
+        try:
+            changes, _ = self._converted(named if values is None else {**_mapping(values), **named})
+            preview = updater.preview(changes)
+        except UpdateError as refusal:
+            return Preflight.refused(self.name, self.device.name, refusal)
+        nodes = [(updater.nodes[index], updater.enabled[index]) for index in preview.indices]
+        after = {**before, **changes}
+        short = preview.direct and values is None and len(named) == 1  # as `update` would take it
+        return Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
 
     def _updated_directly(self, named: dict[str, Any]) -> bool:
         """Set one param the short way, where it is open."""

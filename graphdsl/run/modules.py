@@ -22,12 +22,14 @@ class LoadedKernel:
         The driver's kernel.
     image : KernelImage
         What was loaded.
+    allowed_shared_bytes : int
+        Dynamic shared memory that its nodes may have.
     """
 
     def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
         self.image = image
         self._device = device
-        self._shared_bytes = device.limits.shared_bytes - image.shared_bytes
+        self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
         library = device.library_load_data(image)
         log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
         freed_with(self, device.library_unload, library)
@@ -40,10 +42,10 @@ class LoadedKernel:
 
         The limit is the kernel's, so it only ever rises: other nodes may need what they were allowed.
         """
-        if nbytes <= self._shared_bytes:
+        if nbytes <= self.allowed_shared_bytes:
             return False
         self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
-        self._shared_bytes = nbytes
+        self.allowed_shared_bytes = nbytes
         return True
 
 

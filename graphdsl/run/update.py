@@ -8,6 +8,7 @@ by `graphdsl.run.update_plan`; the driver is called by `graphdsl.run.send`.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -16,13 +17,15 @@ import numpy as np
 
 from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.expressions import Expr, Param, scalar_converter
-from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.drivers.base import Driver
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.callbacks import HostCalls
+from graphdsl.run.changes import require_can_disable, require_kept
 from graphdsl.run.derived import evaluated
+from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.packing import Packing, Slot
-from graphdsl.run.send import Batch, Sender
+from graphdsl.run.send import Batch, Indices, Sender
 from graphdsl.run.templates import Shared
 from graphdsl.run.update_plan import MOST_PLANS, Group, UpdatePlan, UpdatePlans
 
@@ -46,6 +49,40 @@ class Number(NamedTuple):
 
 
 _NUMBERS = frozenset((int, float, bool))
+
+
+class Allowance(NamedTuple):
+    """Dynamic shared memory that a kernel must be allowed before a node of it is set."""
+
+    kernel: LoadedKernel
+    nbytes: int
+
+    @property
+    def is_needed(self) -> bool:
+        """True if the driver must be told."""
+        return self.nbytes > self.kernel.allowed_shared_bytes
+
+    def grant(self) -> None:
+        """Tell the driver if need be."""
+        self.kernel.allow_shared_bytes(self.nbytes)
+
+
+class Preview(NamedTuple):
+    """What an update would do.
+
+    Attributes
+    ----------
+    indices : list of int
+        The nodes that would be sent to the driver.
+    raised : list of Allowance
+        Kernels that would be allowed more dynamic shared memory.
+    direct : bool
+        True if `Updater.update_param` could do it.
+    """
+
+    indices: list[int]
+    raised: list[Allowance]
+    direct: bool
 
 
 class Updater:
@@ -102,18 +139,44 @@ class Updater:
         DriverError
             If the driver refused; what was sent has been set back.
         """
-        values = self.values
-        # A zero is never taken for equal: 0.0 and -0.0 are not the same bytes.
-        before = {name: values.get(name) for name, value in changes.items() if not value or values.get(name) != value}
+        before = self._before(changes)
         if not before:
             return []
+        values = self.values
         for name in before:
             values[name] = changes[name]
         try:
-            return self._apply(self._plans.of(before))
+            return self._apply(self._plans.of(before), before)
         except BaseException:
             values.update(before)
             raise
+
+    def preview(self, changes: Mapping[str, Any]) -> Preview:
+        """What `update` would do; raises what it would, as far as that is known without the driver.
+
+        Nothing changes: what is written is put back, and the driver hears of nothing.
+        """
+        values = self.values
+        before = self._before(changes)
+        if not before:
+            return Preview([], [], False)
+        values.update(changes)
+        written: list[tuple[Group, Any]] = []
+        try:
+            plan = self._plans.of(before)
+            changed, raised = self._prepare(plan, before, written)
+            direct = len(before) == 1 and self._direct(*before) is not None
+            indices = self._indices(plan, changed) if written or plan.hosts else np.zeros(0, np.int64)
+            return Preview(indices.tolist(), [part for part in raised if part.is_needed], direct)
+        finally:
+            self._restore(written, {})
+            values.update(before)
+
+    def _before(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The values now of the names that change."""
+        values = self.values
+        # A zero is never taken for equal: 0.0 and -0.0 are not the same bytes.
+        return {name: values.get(name) for name, value in changes.items() if not value or values.get(name) != value}
 
     def update_param(self, name: str, value: Any) -> bool:
         """Set one param; the short way, for one that stands by itself in kernel arguments and nowhere else.
@@ -153,15 +216,14 @@ class Updater:
         convert = scalar_converter(group.value.dtype, field=name, error=UpdateError)
         return Direct(convert, group, self._make_batch(plan, (True,)))
 
-    def _apply(self, plan: UpdatePlan) -> list[Release]:
+    def _apply(self, plan: UpdatePlan, before: Mapping[str, Any]) -> list[Release]:
         written: list[tuple[Group, Any]] = []
         tokens: dict[int, int] = {}
         try:
-            changed = self._write(plan, written)
-            if plan.ruled:
-                self._require_allowed(plan, written)
+            changed, allowances = self._prepare(plan, before, written)
+            for allowance in allowances:
+                allowance.grant()
             if plan.hosts:
-                self._require_valid(plan.hosts)
                 tokens = {index: self._hosts.bind(self._host_node(index), self.values) for index in plan.hosts}
                 self._write_hosts(tokens)
             if written or tokens:
@@ -175,6 +237,16 @@ class Updater:
                 self._hosts.release(token)
             raise
         return self._replace_tokens(tokens) if tokens else []
+
+    def _prepare(
+        self, plan: UpdatePlan, before: Mapping[str, Any], written: list[tuple[Group, Any]]
+    ) -> tuple[tuple[bool, ...], list[Allowance]]:
+        """Write the values that follow and hold them to the rules; see `_write` and `_require_allowed`."""
+        changed = self._write(plan, written)
+        allowances = self._require_allowed(plan, before, written) if plan.ruled else []
+        if plan.hosts:
+            self._require_valid(plan.hosts)
+        return changed, allowances
 
     def _write(self, plan: UpdatePlan, written: list[tuple[Group, Any]]) -> tuple[bool, ...]:
         """Write the values that follow into the arena; tells for each group whether it changed.
@@ -205,22 +277,26 @@ class Updater:
             first = self.nodes[int(group.nodes[0])]
             return evaluated(group.value, group.view.dtype, first, group.field, self.values, memo)
 
-    def _require_allowed(self, plan: UpdatePlan, written: Sequence[tuple[Group, Any]]) -> None:
-        """Hold what was written to the rules that its groups ask for."""
+    def _require_allowed(
+        self, plan: UpdatePlan, before: Mapping[str, Any], written: Sequence[tuple[Group, Any]]
+    ) -> list[Allowance]:
+        """Hold what was written to the rules that its groups ask for; gives what launches must be allowed."""
         rules = {rule for group, _ in written for rule in group.rules}
-        if "launch" in rules:
-            for index in plan.launches:
-                self._require_launch(index)
+        allowances = [self._require_launch(index) for index in plan.launches] if "launch" in rules else []
         if "node" in rules:
             self._require_valid(plan.nodes)
+            old = ChainMap(before, self.values)  # type: ignore[arg-type]  # it is only read
+            for index in plan.nodes:
+                require_kept(self.nodes[index], self.nodes[index], old, self.values)
+        return allowances
 
-    def _require_launch(self, index: int) -> None:
+    def _require_launch(self, index: int) -> Allowance:
         kernel = self._packing.kernels[index]
         assert kernel is not None, index
         dims = self._packing.dims(index)
         if not launch_fits(dims, self._device.limits, kernel.image):
             self._require_valid([index])
-        kernel.allow_shared_bytes(dims[-1])
+        return Allowance(kernel, dims[-1])
 
     def _host_node(self, index: int) -> HostNode:
         node = self.nodes[index]
@@ -233,12 +309,15 @@ class Updater:
         self._write_hosts({index: self._tokens[index] for index in tokens})
 
     def _make_batch(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Batch:
-        parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
         if len(plan.batches) >= MOST_PLANS:
             plan.batches.clear()
-        indices = np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
-        made = plan.batches[changed] = self.sender.batch(indices)
+        made = plan.batches[changed] = self.sender.batch(self._indices(plan, changed))
         return made
+
+    def _indices(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Indices:
+        """The nodes to send if these of the groups of a plan change."""
+        parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
+        return np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
 
     # Node by node
 
@@ -254,7 +333,7 @@ class Updater:
                 else:
                     self._packing.write(index, node, Shared(self.values))
                     if isinstance(node, KernelNode):
-                        self._require_launch(index)
+                        self._require_launch(index).grant()
                 self.sender.send(self.sender.batch_of_one(index), restore)
             except BaseException:
                 for token in tokens.values():
@@ -331,16 +410,7 @@ class Updater:
 
     def set_enabled(self, index: int, enabled: bool) -> None:
         """Enable or disable a kernel, memcpy or memset node for the launches that follow."""
-        node = self.nodes[index]
-        if not isinstance(node, (KernelNode, MemcpyNode, MemsetNode)):
-            raise UpdateError(
-                "only kernel, memcpy and memset nodes can be enabled and disabled",
-                node=node.name,
-                field="enabled",
-                value=f"{enabled} for a {node.kind} node",
-                remedy="Leave it in, or make two graphs.",
-                location=node.location,
-            )
+        require_can_disable(self.nodes[index], enabled)
         self.sender.set_enabled(index, enabled)
         self.enabled[index] = enabled
 

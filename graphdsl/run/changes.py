@@ -1,0 +1,224 @@
+"""What may change in a node of an exec, and what may not: one row for each kind of node.
+
+The rules are the driver's (`driver-rules.md` C-10, and `docs/driver-behaviour.md` where it was measured), decided here
+before the driver is asked. A new kind of node is a new row of `CHANGES`. This module must not change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdsl.declare.definition import unknown_name
+from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
+from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.errors import DeclarationError, UpdateError
+from graphdsl.run.refusal import refused
+
+Convert = Callable[[Any, str, Any], Any]
+"""Takes a node, the name of a field and what the user gave for it; gives what the field holds."""
+
+Values = Mapping[str, Any]
+"""Values of params and addresses of buffers, by name."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What no update of a node may change, though it follows from fields that it may.
+
+    Attributes
+    ----------
+    field : str
+        The field that messages name.
+    of : callable
+        Takes a node and the values of params; gives what must stay the same.
+    rule : str
+        The rule, with ``{}`` where what was there before stands.
+    remedy : str
+        What to do instead.
+    """
+
+    field: str
+    of: Callable[[Any, Values], Any]
+    rule: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What may change in nodes of a kind.
+
+    Attributes
+    ----------
+    call : str
+        The driver call that changes one; empty if there is none.
+    fields : dict of str to callable
+        The fields that may change, and how what the user gives is converted.
+    fixed : dict of str to str
+        Fields that may not, and what to do instead.
+    kept : tuple of Kept
+        What must stay the same though fields change.
+    can_disable : bool
+        True if an exec can skip nodes of the kind.
+    """
+
+    call: str = ""
+    fields: Mapping[str, Convert] = field(default_factory=dict)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[Kept, ...] = ()
+    can_disable: bool = False
+
+
+def _as_given(node: Node, name: str, value: Any) -> Any:
+    return value
+
+
+def _dims(node: Node, name: str, value: Any) -> Any:
+    return dim3(value, node.name, name)
+
+
+def _extent(node: Node, name: str, value: Any) -> Any:
+    return extent(value, node.name, name)
+
+
+def _extent_or_none(node: Node, name: str, value: Any) -> Any:
+    return None if value is None else extent(value, node.name, name)
+
+
+def _array(node: Node, name: str, value: Any) -> Any:
+    require_array(value, node.name, name)
+    return value
+
+
+def _function(node: Node, name: str, value: Any) -> Any:
+    return checked_function(value, node.name)
+
+
+def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
+    """All arguments in order, or some by the names of the kernel's parameters."""
+    if not isinstance(value, Mapping):
+        return arguments(value, node.name)
+    parameters = node.kernel.parameters
+    merged = list(node.args)
+    for parameter, operand in value.items():
+        if parameter not in parameters:
+            problem = unknown_name(parameter, parameters, f"parameter of kernel {node.kernel.name}", UpdateError)
+            problem.node = node.name
+            raise problem
+        merged[parameters.index(parameter)] = operand
+    return tuple(merged)
+
+
+def _host_args(node: HostNode, name: str, value: Any) -> Any:
+    return arguments(value, node.name)
+
+
+def _side(name: str) -> Kept:
+    """A memcpy node keeps its direction: the driver fixes on which side of it device memory is."""
+    return Kept(
+        name,
+        lambda node, values: "device" if getattr(node, name).space == "device" else "host",
+        f"an update keeps the {name} of a copy in {{}} memory",
+        "Declare a node for the other direction, and disable the one that is not wanted.",
+    )
+
+
+_NEW_EXEC = "Declare the node so, and instantiate the graph again."
+
+CHANGES: dict[type[Node], Changes] = {
+    KernelNode: Changes(
+        call="cuGraphExecKernelNodeSetParams",
+        fields={"grid": _dims, "block": _dims, "shared_bytes": _extent, "args": _kernel_args},
+        fixed={"kernel": _NEW_EXEC, "signature": _NEW_EXEC},
+        can_disable=True,
+    ),
+    MemcpyNode: Changes(
+        call="cuGraphExecMemcpyNodeSetParams",
+        fields={"destination": _array, "source": _array, "nbytes": _extent_or_none},
+        kept=(_side("destination"), _side("source")),
+        can_disable=True,
+    ),
+    MemsetNode: Changes(
+        call="cuGraphExecMemsetNodeSetParams",
+        fields={"destination": _array, "value": _as_given},
+        can_disable=True,
+    ),
+    HostNode: Changes(
+        call="cuGraphExecHostNodeSetParams",
+        fields={"function": _function, "args": _host_args},
+    ),
+    EmptyNode: Changes(),
+}
+"""What may change in each kind of node."""
+
+
+def changed(node: Node, fields: Mapping[str, Any], values: Values) -> Node:
+    """The node with other fields, as the user gave them.
+
+    Raises
+    ------
+    UpdateError
+        If the node has no such field, or one that may not change, or that may not change so.
+    """
+    row = CHANGES[type(node)]
+    for name, value in fields.items():
+        if name not in row.fields:
+            raise _not_changeable(node, name, value)
+    try:
+        made = node.replaced(**{name: row.fields[name](node, name, value) for name, value in fields.items()})
+    except DeclarationError as problem:
+        raise refused(problem, node) from None
+    require_kept(node, made, values, values)
+    return made
+
+
+def require_kept(before: Node, after: Node, old: Values, new: Values) -> None:
+    """Refuse a change of what must stay: a node with the values before, and what it is to be with those after."""
+    for kept in CHANGES[type(before)].kept:
+        was = kept.of(before, old)
+        if kept.of(after, new) != was:
+            raise UpdateError(
+                kept.rule.format(was),
+                node=before.name,
+                field=kept.field,
+                value=repr(getattr(after, kept.field)),
+                remedy=kept.remedy,
+                location=before.location,
+            )
+
+
+def require_can_disable(node: Node, enabled: bool) -> None:
+    """Refuse to enable or disable what an exec cannot skip."""
+    if CHANGES[type(node)].can_disable:
+        return
+    kinds = [kind.kind for kind, row in CHANGES.items() if row.can_disable]
+    raise UpdateError(
+        f"only {', '.join(kinds[:-1])} and {kinds[-1]} nodes can be enabled and disabled",
+        node=node.name,
+        field="enabled",
+        value=f"{enabled} for a {node.kind} node",
+        remedy="Leave it in, or make two graphs.",
+        location=node.location,
+    )
+
+
+def _not_changeable(node: Node, name: str, value: Any) -> UpdateError:
+    row = CHANGES[type(node)]
+    known = f"It has {', '.join(row.fields)}." if row.fields else "It has none."
+    if name in row.fixed:
+        return UpdateError(
+            f"no update changes the {name} of a {node.kind} node",
+            node=node.name,
+            field=name,
+            value=repr(value),
+            remedy=row.fixed[name],
+            location=node.location,
+        )
+    return UpdateError(
+        f"a node of kind {node.kind} has no field of this name that can be updated",
+        node=node.name,
+        field=name,
+        remedy=known,
+        location=node.location,
+    )

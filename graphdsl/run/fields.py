@@ -1,0 +1,76 @@
+"""The fields of nodes with their values, so that two states of a node can be compared and shown.
+
+This module must not judge: `graphdsl.run.changes` says what may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from graphdsl.check.context import fields_of, label
+from graphdsl.declare.expressions import value_of
+from graphdsl.declare.nodes import Node
+from graphdsl.declare.operands import Array
+from graphdsl.errors import text_of
+
+
+class Located(NamedTuple):
+    """An array with the extents and the address that it has with some values of params.
+
+    Attributes
+    ----------
+    text : str
+        As it was written, with dtype and shape.
+    address : int
+        Of its first element.
+    """
+
+    text: str
+    address: int
+
+    def __str__(self) -> str:
+        return f"{self.text} at {self.address:#x}"
+
+
+class FieldChange(NamedTuple):
+    """A field of a node that changes.
+
+    Attributes
+    ----------
+    field : str
+        What messages call it.
+    old, new : object
+        Its value before and after: numbers, tuples of them, arrays as `Located`, functions as they are.
+    """
+
+    field: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.field}: {text_of(self.old)} -> {text_of(self.new)}"
+
+
+def field_values(node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of each field of a node; ``values`` has those of params and the addresses of buffers, by name."""
+    return {name: _value(operand, values) for name, operand in fields_of(node)}
+
+
+def field_changes(before: Node, after: Node, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    """The fields in which two states of a node differ: one node with two sets of values, or two nodes."""
+    was, is_now = field_values(before, old), field_values(after, new)
+    names = dict.fromkeys([*was, *is_now])
+    return tuple(
+        FieldChange(name, was.get(name), is_now.get(name)) for name in names if was.get(name) != is_now.get(name)
+    )
+
+
+def _value(operand: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(operand, Array):
+        extents = ", ".join(str(value_of(extent, values)) for extent in operand.shape)
+        address = values[operand.buffer.name] + value_of(operand.offset, values)
+        return Located(f"{label(operand)}: {operand.dtype}[{extents}]", address)
+    if type(operand) is tuple:
+        return tuple(_value(item, values) for item in operand)
+    return value_of(operand, values)
