@@ -26,6 +26,7 @@ from graphdsl.errors import (
 from graphdsl.graph import Graph, cuda, default_device, emulator
 
 if TYPE_CHECKING:
+    from graphdsl import device
     from graphdsl.run.device_array import DeviceArray, device_array, to_device
     from graphdsl.run.graph_exec import GraphExec
 
@@ -53,6 +54,7 @@ __all__ = [
     "cdiv",
     "cuda",
     "default_device",
+    "device",
     "device_array",
     "emulator",
     "maximum",
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 _LATE = {
     "DeviceArray": "graphdsl.run.device_array",
     "GraphExec": "graphdsl.run.graph_exec",
+    "device": "graphdsl.device",
     "device_array": "graphdsl.run.device_array",
     "to_device": "graphdsl.run.device_array",
 }
@@ -76,7 +79,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module(_LATE[name]), name)
+    module = importlib.import_module(_LATE[name])
+    found = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = found
     return found
 

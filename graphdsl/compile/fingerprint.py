@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numba.cuda import types
 from numba.cuda.cudadrv.linkable_code import LinkableCode
+from numba.cuda.extending import _Intrinsic
 
 from graphdsl.compile.signature import Types
 from graphdsl.declare.kernel import Kernel
@@ -150,6 +151,9 @@ def _object_tokens(value: Any, seen: _Seen) -> Iterator[bytes]:
     elif hasattr(value, "py_func") and hasattr(value, "targetoptions"):
         yield from _tokens({key: item for key, item in value.targetoptions.items() if item}, seen)
         yield from _function_tokens(value.py_func, value.targetoptions, seen)
+    elif isinstance(value, _Intrinsic):
+        yield repr(value._prefer_literal).encode()
+        yield from _function_tokens(value.__wrapped__, {}, seen)  # what it generates follows from its own code
     else:
         raise _Uncacheable(value)
 

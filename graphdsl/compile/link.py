@@ -110,7 +110,7 @@ def arch_of(target: tuple[int, int]) -> str:
 
 
 def device_runtime() -> Code:
-    """The CUDA device runtime, which functions such as ``cudaGraphSetConditional`` come from."""
+    """The CUDA device runtime, which functions such as ``cudaGetLastError`` come from."""
     path = Path(pathfinder.locate_static_lib("cudadevrt").abs_path)
     return Code("a", path.read_bytes(), path.name)
 

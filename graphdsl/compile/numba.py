@@ -21,11 +21,12 @@ from numba.cuda import config, dispatcher, types
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.cudadrv.linkable_code import LinkableCode
 
+from graphdsl import device  # noqa: F401  # kernels that ask the package for it must find it there
 from graphdsl.compile import cache, diagnosis
 from graphdsl.compile.elf import Resources, read_resources
 from graphdsl.compile.fingerprint import fingerprint
 from graphdsl.compile.image import KernelImage, ParameterLayout
-from graphdsl.compile.link import Code, device_runtime, link
+from graphdsl.compile.link import Code, arch_of, device_runtime, link
 from graphdsl.compile.reads import Reads
 from graphdsl.compile.signature import Types, located, parameter_layout
 from graphdsl.declare.kernel import Kernel
@@ -130,6 +131,7 @@ def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int], rea
                 _refresh(dispatcher)
             library, entry = _lower(kernel, layout.types, target)
             ptx = library.get_asm_strs(cc=target)
+            _require_target(kernel, ptx, target)
     except CompileError:
         raise
     except Exception as problem:  # Numba has two families of errors, and raises others, too
@@ -235,6 +237,18 @@ def _returns(kernel: Kernel, what: str) -> CompileError:
         value=diagnosis.place_of(kernel),
         remedy="Write results to an array argument.",
     )
+
+
+def _require_target(kernel: Kernel, ptx: list[str], target: tuple[int, int]) -> None:
+    """Refuse what only later devices can do, before the linker speaks of instructions."""
+    if target < (9, 0) and any("griddepcontrol" in text for text in ptx):
+        raise CompileError(
+            f"{kernel.name} calls grid_dependency_wait or launch_dependents, which devices have from compute "
+            "capability 9.0 on",
+            field="target",
+            value=arch_of(target),
+            remedy="Leave the call out for this device, and order the kernels by full edges.",
+        )
 
 
 _EXTERNAL_FUNCTION = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?(\w+)")

@@ -17,6 +17,7 @@ from numba.cuda import types
 from numba.cuda.simulator.kernelapi import FakeCUDAFp16, FakeCUDAModule
 
 from graphdsl.drivers.emulator.arrays import array_in, as_dtype
+from graphdsl.drivers.emulator.launch_control import LaunchControl
 from graphdsl.drivers.emulator.memory import Kind, fresh
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import WARP, Place, Scheduler
@@ -33,6 +34,8 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
     ----------
     scheduler : Scheduler
         Runs the threads of the launch.
+    launch : LaunchControl
+        Has the functions of `graphdsl.device`.
     blockIdx : Place
         Index of the block that runs.
     """
@@ -45,13 +48,17 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         self._fp16 = _Float16()
 
     scheduler: Scheduler
+    launch: LaunchControl
     blockIdx: Place = Place(0, 0, 0)
 
-    def begin_launch(self, grid: Place, block: Place, shared_bytes: int, scheduler: Scheduler) -> None:
+    def begin_launch(
+        self, grid: Place, block: Place, shared_bytes: int, scheduler: Scheduler, launch: LaunchControl
+    ) -> None:
         """Take the shape of a launch."""
         self.gridDim = grid
         self.blockDim = block
         self.scheduler = scheduler
+        self.launch = launch
         self._shared.dynamic_bytes = shared_bytes
 
     def begin_block(self, index: Place) -> None:

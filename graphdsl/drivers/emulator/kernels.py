@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable, MutableMapping
 from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
@@ -19,11 +20,14 @@ from graphdsl.compile.image import ArrayValue, KernelImage
 from graphdsl.compile.signature import unpack
 from graphdsl.drivers.emulator.arrays import array_at, as_dtype, widen
 from graphdsl.drivers.emulator.device_api import DeviceApi
+from graphdsl.drivers.emulator.launch_control import Called, LaunchControl
 from graphdsl.drivers.emulator.memory import AddressSpace
 from graphdsl.drivers.emulator.problems import ILLEGAL_ADDRESS, LAUNCH_FAILED, AccessError, Problem
 from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
 from graphdsl.drivers.emulator.translate import Translator
 from graphdsl.errors import CompileError
+
+_Copy = tuple[DeviceApi, Callable[..., Any]]
 
 
 class EmulatedKernel:
@@ -37,10 +41,19 @@ class EmulatedKernel:
 
     def __init__(self, image: KernelImage) -> None:
         self.image = image
-        self._api = DeviceApi()
-        self._function = Translator(self._api).function(image.function)
+        self._idle = [self._copy()]
 
-    def run(self, space: AddressSpace, grid: Place, block: Place, shared_bytes: int, parameters: bytes) -> None:
+    def run(
+        self,
+        space: AddressSpace,
+        grid: Place,
+        block: Place,
+        shared_bytes: int,
+        parameters: bytes,
+        *,
+        before_wait: Callable[[], Any] | None = None,
+        conditions: MutableMapping[int, int] | None = None,
+    ) -> Called:
         """Run all threads of a launch.
 
         Parameters
@@ -53,6 +66,17 @@ class EmulatedKernel:
             Dynamic shared memory of a block.
         parameters : bytes
             Packed parameters.
+        before_wait : callable, optional
+            Runs the launches that this one waits for, by `graphdsl.device.grid_dependency_wait`: called once, when the
+            first block can go on with nothing else, and never if no thread waits. It may run this kernel, too; what it
+            raises ends the launch.
+        conditions : dict of int to int, optional
+            The value of each condition of the device, by its handle, for `graphdsl.device.set_condition`.
+
+        Returns
+        -------
+        Called
+            Which functions of `graphdsl.device` were called.
 
         Raises
         ------
@@ -62,18 +86,27 @@ class EmulatedKernel:
             If a thread fails otherwise; the exception is the cause.
         """
         arguments = self._arguments(space, parameters)
-        scheduler = Scheduler(functools.partial(self._function, *arguments), block)
-        self._api.begin_launch(grid, block, shared_bytes, scheduler)
+        api, function = copy = self._idle.pop() if self._idle else self._copy()
+        scheduler = Scheduler(functools.partial(function, *arguments), block)
+        launch = LaunchControl(scheduler, before_wait, {} if conditions is None else conditions)
+        api.begin_launch(grid, block, shared_bytes, scheduler, launch)
         try:
             with np.errstate(all="ignore"):
                 for z, y, x in itertools.product(range(grid.z), range(grid.y), range(grid.x)):
                     index = Place(x, y, z)
-                    self._api.begin_block(index)
+                    api.begin_block(index)
                     scheduler.run(index)
         except ThreadError as problem:
             raise self._explained(problem) from problem.__cause__
         finally:
             scheduler.close()
+            self._idle.append(copy)
+        return launch.called
+
+    def _copy(self) -> _Copy:
+        """The kernel, translated: one copy for each launch that runs while another one waits."""
+        api = DeviceApi()
+        return api, Translator(api).function(self.image.function)
 
     def _arguments(self, space: AddressSpace, parameters: bytes) -> list[Any]:
         layout = self.image.layout
@@ -114,7 +147,7 @@ _UNREPORTED = (
     "A GPU does not report what a kernel raises: there a thread ends at a raise or an assert, an integer division by "
     "zero gives 0, and the launch succeeds. Keep it from happening, or write a code for it to an array."
 )
-_MACHINERY = __name__.rpartition(".")[0]
+_MACHINERY = (__name__.rpartition(".")[0], "graphdsl.device", "numba.")
 
 
 def _raised_by_the_kernel(problem: BaseException) -> bool:
@@ -131,4 +164,4 @@ def _source(traceback: TracebackType | None) -> tuple[str, int] | None:
 
 def _is_machinery(frame: FrameType) -> bool:
     module: str = frame.f_globals.get("__name__", "")
-    return module.startswith((_MACHINERY, "numba."))
+    return module.startswith(_MACHINERY)

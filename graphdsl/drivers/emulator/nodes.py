@@ -10,7 +10,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ class Machine:
         Kernels by handle.
     build_only : bool
         True if nodes may refer to memory of other devices: none will run.
+    conditions : dict
+        The value of each condition by its handle; kernels set them.
     """
 
     space: AddressSpace
@@ -77,6 +79,7 @@ class Machine:
     context: Handle
     kernels: dict[Handle, LoadedKernel]
     build_only: bool = False
+    conditions: dict[int, int] = field(default_factory=dict)
 
     def require_memory(self, address: Address, nbytes: int) -> None:
         """Refuse a node that refers to memory which is not there."""
@@ -188,7 +191,14 @@ def _run_kernel(machine: Machine, launch: _Launch) -> None:
             INVALID_HANDLE,
             "Keep it loaded as long as an exec refers to it.",
         )
-    kernel.emulated.run(machine.space, launch.grid, launch.block, launch.shared_bytes, launch.parameters)
+    kernel.emulated.run(
+        machine.space,
+        launch.grid,
+        launch.block,
+        launch.shared_bytes,
+        launch.parameters,
+        conditions=machine.conditions,
+    )
 
 
 # Memcpy

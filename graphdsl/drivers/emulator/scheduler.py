@@ -132,7 +132,7 @@ class Scheduler:
         self.current = self._threads[0]
         self._workers: set[_Worker] = set()
         self._done: SimpleQueue[None] = SimpleQueue()
-        self._failure: tuple[Thread, BaseException] | None = None
+        self._failure: tuple[Thread | None, BaseException] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -140,6 +140,7 @@ class Scheduler:
         self._running = set(range(len(self._threads)))
         self._ready: deque[Thread] = deque()
         self._meetings: dict[Any, _Meeting] = {}
+        self._last: list[Thread] = []
 
     def run(self, block: Place) -> None:
         """Run one block to its end.
@@ -154,7 +155,7 @@ class Scheduler:
         self._done.get()
         if self._failure is not None:
             thread, cause = self._failure
-            if not isinstance(cause, Exception):
+            if thread is None or not isinstance(cause, Exception):
                 raise cause
             raise ThreadError(thread.index, block) from cause
 
@@ -186,15 +187,36 @@ class Scheduler:
         thread = self.current
         meeting = self._meetings.setdefault(scope, _Meeting(members))
         meeting.arrived[thread.rank] = (thread, value)
-        self._pass_on()
-        thread.turn.get()
-        self._stop_if_failed()
-        self.current = thread
+        self._sleep(thread)
         return thread.answer
+
+    def let_others_go_first(self, action: Callable[[], Any]) -> None:
+        """Wait until no other thread of the block can go on, and ``action`` has been called.
+
+        Threads that wait so at the same time go on after the same call, which is that of the first.
+
+        Parameters
+        ----------
+        action : callable
+            What it raises ends the launch, and is raised by `run` as it is.
+        """
+        self._stop_if_failed()
+        thread = self.current
+        if not self._last:
+            self._action = action
+        self._last.append(thread)
+        self._sleep(thread)
 
     def is_running(self, rank: int) -> bool:
         """True if the block has a thread of that rank, and it has not ended."""
         return rank in self._running
+
+    def _sleep(self, thread: Thread) -> None:
+        """Let others go on, until it is the thread's turn again."""
+        self._pass_on()
+        thread.turn.get()
+        self._stop_if_failed()
+        self.current = thread
 
     def _drain(self, worker: _Worker | None = None) -> None:
         """Run threads that have not started, one after the other, until none is left; then pass on."""
@@ -231,6 +253,14 @@ class Scheduler:
         else:
             if not self._ready:
                 self._hold_meetings()
+            if not self._ready and self._last:
+                try:
+                    self._action()
+                except BaseException as problem:
+                    self._fail(None, problem)
+                    return
+                self._ready.extend(self._last)
+                self._last.clear()
             if self._ready:
                 self._ready.popleft().turn.put(None)
             else:
@@ -246,8 +276,8 @@ class Scheduler:
                     thread.answer = answer
                     self._ready.append(thread)
 
-    def _fail(self, thread: Thread, problem: BaseException) -> None:
-        """Keep the first failure, and unwind every thread that waits."""
+    def _fail(self, thread: Thread | None, problem: BaseException) -> None:
+        """Keep the first failure, of a thread or of the action, and unwind every thread that waits."""
         if self._failure is None:
             self._failure = (thread, problem)
         self._unstarted.clear()

@@ -117,3 +117,35 @@ def test_an_interrupt_comes_through(where: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(call, (4, 1, 1))
     assert busy_workers() == 0
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.data())
+def test_who_lets_others_go_first_goes_on_when_nobody_else_can(barriers: list[int], data: st.DataObject) -> None:
+    last = data.draw(st.sets(st.sampled_from(range(len(barriers)))))
+    log: list[str] = []
+
+    def call(s: Scheduler) -> None:
+        rank = s.current.rank
+        if rank in last:
+            s.let_others_go_first(lambda: log.append("action"))
+            assert s.current.rank == rank
+            log.append("after")
+        else:
+            log.append("other")
+        for _ in range(barriers[rank]):
+            s.meet("block")
+
+    run(call, (len(barriers), 1, 1))
+    others = len(barriers) - len(last)
+    assert log == ["other"] * others + (["action"] + ["after"] * len(last) if last else [])
+
+
+def test_an_action_that_fails_ends_the_launch_and_leaves_no_thread_behind() -> None:
+    before = busy_workers()
+
+    def call(s: Scheduler) -> None:
+        s.let_others_go_first(lambda: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        run(call, (5, 1, 1))
+    assert busy_workers() == before
