@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 # Attributes of the .nv.info sections, as `cuobjdump -elf` names them.
 _KPARAM_INFO = 0x17
 _MAX_THREADS = 0x05  # .maxntid
@@ -81,6 +83,30 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
         next((_product(value) for attribute, value in own if attribute in (_MAX_THREADS, _REQUIRED_THREADS)), None),
         tuple(sorted(_parameter(value) for attribute, value in own if attribute == _KPARAM_INFO)),
     )
+
+
+def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
+    """Opcodes of all instructions that the kernel ``entry`` may run: its own, and those of the functions beside it.
+
+    An instruction takes 16 bytes, and its opcode the lowest 12 bits: so it is from compute capability 7.0 on.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin, or have no such kernel.
+    """
+    try:
+        sections = {section.name: section for section in _sections(cubin)}
+        own = sections[f".text.{entry}"]
+        found: set[int] = set()
+        for name, section in sections.items():
+            # Kernels have constants of their own; code without is of functions that any of them may call.
+            if section is own or (name.startswith(".text.") and f".nv.constant0.{name[6:]}" not in sections):
+                words = np.frombuffer(cubin, "<u8", section.size // 16 * 2, section.offset)
+                found.update((words[::2] & 0xFFF).tolist())
+    except (struct.error, IndexError, KeyError, OverflowError, ValueError) as problem:
+        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
+    return frozenset(found)
 
 
 def _sections(cubin: bytes) -> Iterator[_Section]:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.compile.graph_calls import GraphCalls, read_graph_calls
+
 
 class ArrayValue(NamedTuple):
     """What an array argument is at run time, once its memory is bound.
@@ -146,3 +148,8 @@ class KernelImage:
     registers: int
     max_threads: int
     ptx: str = field(repr=False)
+
+    @cached_property
+    def graph_calls(self) -> GraphCalls:
+        """What the kernel does to the graph that it runs in: waits, triggers, sets conditions."""
+        return read_graph_calls(self.cubin, self.entry, self.target, self.ptx)
