@@ -25,8 +25,9 @@ from graphdsl.run.emit import emit
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.packing import Packing
 from graphdsl.run.retire import Retired
+from graphdsl.run.send import Sender
+from graphdsl.run.shadow import Shadow
 from graphdsl.run.templates import Shared
-from graphdsl.run.update import Updater
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +46,10 @@ class Parts:
         The calls of its host nodes.
     retired : Retired
         What updates replaced and launches may still use.
-    packing : Packing
-        Its packed nodes.
-    updater : Updater
-        The shadow of what was set.
+    shadow : Shadow
+        What is set in it.
+    sender : Sender
+        The way to change it.
     """
 
     stream: Handle
@@ -56,8 +57,8 @@ class Parts:
     memory: Memory
     hosts: HostCalls
     retired: Retired
-    packing: Packing
-    updater: Updater
+    shadow: Shadow
+    sender: Sender
 
 
 def build(
@@ -103,12 +104,11 @@ def build(
     retired = Retired(device)
     resources.callback(retired.close)
     packing = Packing(made.nodes, loaded, device.context, Shared(current))
-    updater = Updater(made.nodes, current, packing, device, hosts)
-    updater.bind_hosts()
+    shadow = Shadow(made.nodes, current, packing, device.limits, hosts)
     _allow_shared_bytes(made.nodes, loaded, current, log)
     emitted = emit(made, packing, device, stream, resources, log)
-    updater.sender.attach(emitted.graph_exec, emitted.handles)
-    return Parts(stream, emitted.graph_exec, memory, hosts, retired, packing, updater)
+    sender = Sender(shadow.nodes, packing, device, emitted.graph_exec, emitted.handles)
+    return Parts(stream, emitted.graph_exec, memory, hosts, retired, shadow, sender)
 
 
 def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:

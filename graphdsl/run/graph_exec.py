@@ -32,8 +32,10 @@ from graphdsl.run.host_thread import in_host_function, outside_host_functions
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.preflight import Preflight
+from graphdsl.run.shadow import Release
 from graphdsl.run.stream import stream_handle
-from graphdsl.run.update import Release
+from graphdsl.run.update import Updater
+from graphdsl.run.update_node import NodeUpdater
 
 _logger = logging.getLogger("graphdsl")
 
@@ -107,7 +109,9 @@ class GraphExec:
             self._finalizer = weakref.finalize(self, _close, device, self._pending, resources.pop_all())
         self._stream, self._graph_exec = parts.stream, parts.graph_exec
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
-        self._packing, self._updater = parts.packing, parts.updater
+        self._shadow, self._sender = parts.shadow, parts.sender
+        self._updater = Updater(self._shadow, self._sender)
+        self._node_updater = NodeUpdater(self._shadow, self._sender, self._updater.forget)
         self._launch_own: Callable[[], int] = device.graph_launcher(self._graph_exec, self._stream)
 
     def clone(self) -> GraphExec:
@@ -132,24 +136,24 @@ class GraphExec:
             If the driver refused; nothing is left behind.
         """
         self._require_usable()
-        updater = self._updater
+        shadow = self._shadow
         # A node that an update made is this exec's own, and may be written to in place.
         nodes = (
             now if now is planned else now.replaced()
-            for now, planned in zip(updater.nodes, self._plan.nodes, strict=True)
+            for now, planned in zip(shadow.nodes, self._plan.nodes, strict=True)
         )
         made = GraphExec(
             replace(self._plan, nodes=tuple(nodes)),
             self.device,
-            {name: updater.values[name] for name in self._plan.params if name in updater.values},
-            kernels=self._packing.kernels,  # types found anew could differ: an update converts to those of the kernel
-            bound=self._memory.bindings(updater.values),
+            {name: shadow.values[name] for name in self._plan.params if name in shadow.values},
+            kernels=shadow.packing.kernels,  # types found anew could differ: an update converts to those of the kernel
+            bound=self._memory.bindings(shadow.values),
         )
         try:
-            for index, enabled in enumerate(updater.enabled):
+            for index, enabled in enumerate(shadow.enabled):
                 if not enabled:
-                    made._updater.set_enabled(index, False)
-                    made._log.add("cuGraphNodeSetEnabled", updater.nodes[index].name, isEnabled=0)
+                    made._node_updater.set_enabled(index, False)
+                    made._log.add("cuGraphNodeSetEnabled", shadow.nodes[index].name, isEnabled=0)
         except BaseException:
             made.close()
             raise
@@ -235,7 +239,7 @@ class GraphExec:
         try:
             yield
         except DriverError as problem:
-            node = self._updater.sender.node_of(problem.node_handle)
+            node = self._sender.node_of(problem.node_handle)
             if node is None:
                 raise
             raise problem.named(node.name, node.location) from problem.__cause__
@@ -259,7 +263,7 @@ class GraphExec:
         if not isinstance(name, str):
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
         if name in self._plan.params:
-            return self._updater.values.get(name)
+            return self._shadow.values.get(name)
         buffer = self._plan.buffers.get(name)
         if buffer is None:
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
@@ -267,14 +271,14 @@ class GraphExec:
             return self._memory.owners[name]
         self._require_usable()
         if buffer.space != "device":
-            return self._memory.host_array(buffer, self._updater.values)
+            return self._memory.host_array(buffer, self._shadow.values)
         return self._device_array(buffer)
 
     def _device_array(self, buffer: Buffer) -> DeviceArray:
         shape: Any = buffer.shape
         return DeviceArray(
             self.device,
-            self._updater.values[buffer.name],
+            self._shadow.values[buffer.name],
             shape,
             buffer.strides,
             buffer.dtype,
@@ -356,14 +360,14 @@ class GraphExec:
             If the exec is closed, or an update left it undefined.
         """
         self._require_usable()
-        updater = self._updater
-        before = dict(updater.values)
+        shadow = self._shadow
+        before = dict(shadow.values)
         try:
             changes, _ = self._converted(named if values is None else {**_mapping(values), **named})
-            preview = updater.preview(changes)
+            preview = self._updater.preview(changes)
         except UpdateError as refusal:
             return Preflight.refused(self.name, self.device.name, refusal)
-        nodes = [(updater.nodes[index], updater.enabled[index]) for index in preview.indices]
+        nodes = [(shadow.nodes[index], shadow.enabled[index]) for index in preview.indices]
         after = {**before, **changes}
         short = preview.direct and values is None and len(named) == 1  # as `update` would take it
         return Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
@@ -394,14 +398,14 @@ class GraphExec:
         self._require_usable()
         self._require_own(node)
         with self._noting_loss():
-            releases = self._updater.update_node(index, node)
+            releases = self._node_updater.update(index, node)
         if releases:
             self._retired.add(releases, self._last_stream)
 
     def _update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
         self._require_usable()
         try:
-            return self._updater.update_numbers(index, given)
+            return self._node_updater.update_numbers(index, given)
         except ExecUnusableError as problem:
             self._lose(problem.rule)
             raise

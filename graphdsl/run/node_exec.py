@@ -30,7 +30,7 @@ class NodeExec:
     @property
     def node(self) -> Node:
         """The node as it is set now."""
-        return self._exec._updater.nodes[self._number]
+        return self._exec._shadow.nodes[self._number]
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class NodeExec:
     @property
     def enabled(self) -> bool:
         """True unless the node was disabled."""
-        return self._exec._updater.enabled[self._number]
+        return self._exec._shadow.enabled[self._number]
 
     def enable(self) -> None:
         """Let the node run again in the launches that follow."""
@@ -55,7 +55,7 @@ class NodeExec:
 
     def _set_enabled(self, enabled: bool) -> None:
         self._exec._require_usable()
-        self._exec._updater.set_enabled(self._number, enabled)
+        self._exec._node_updater.set_enabled(self._number, enabled)
 
     def update(self, **fields: Any) -> None:
         """Set fields of this node for the launches that follow; all of them, or none.
@@ -81,7 +81,7 @@ class NodeExec:
         by_name = len(fields) == 1 and type(args) is dict and isinstance(node, KernelNode)
         if by_name and self._exec._update_numbers(self._number, fields["args"]):
             return
-        self._exec._update_node(self._number, changed(node, fields, self._exec._updater.values))
+        self._exec._update_node(self._number, changed(node, fields, self._exec._shadow.values))
 
     def __repr__(self) -> str:
         return f"<{self.node.kind} node {self.name!r} of {self._exec!r}>"

@@ -15,7 +15,7 @@ from graphdsl.errors import UpdateError
 from graphdsl.run.calls import Call
 from graphdsl.run.changes import CHANGES
 from graphdsl.run.fields import FieldChange, field_changes
-from graphdsl.run.update import Allowance
+from graphdsl.run.shadow import Allowance
 
 _NODES_SHOWN = 20
 

@@ -38,20 +38,16 @@ class Sender:
         Sends the kinds, handles and params of a `Batch`; what it raises `recover` must be told.
     """
 
-    def __init__(self, nodes: Sequence[Node], packing: Packing, device: Driver) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], packing: Packing, device: Driver, graph_exec: Handle, handles: Handles
+    ) -> None:
         self._nodes = nodes
         self._packing = packing
         self._device = device
-        self._alone: dict[int, Batch] = {}
-        self._graph_exec: Handle = 0
-        self._handles: Handles = np.zeros(0, np.uint64)
-        self.set_params: Callable[..., None] = partial(device.graph_exec_set_params, self._graph_exec)
-
-    def attach(self, graph_exec: Handle, handles: Handles) -> None:
-        """Say what the driver made of the nodes; all that is sent reaches it from now on."""
         self._graph_exec = graph_exec
         self._handles = handles
-        self.set_params = partial(self._device.graph_exec_set_params, graph_exec)
+        self._alone: dict[int, Batch] = {}
+        self.set_params: Callable[..., None] = partial(device.graph_exec_set_params, graph_exec)
 
     def node_of(self, handle: Handle) -> Node | None:
         """The node that the driver knows by a handle; None if there is none."""

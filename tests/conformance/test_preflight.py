@@ -50,9 +50,9 @@ CASES = {
 def test_the_update_does_what_the_preflight_said(device, case):
     changes = CASES[case]
     with every_kind(device).instantiate(device) as exe:
-        before = exe._packing.arena.tobytes(), dict(exe._updater.values), list(exe._updater.nodes)
+        before = exe._shadow.packing.arena.tobytes(), dict(exe._shadow.values), list(exe._shadow.nodes)
         said = exe.preflight(changes)
-        assert (exe._packing.arena.tobytes(), dict(exe._updater.values), list(exe._updater.nodes)) == before
+        assert (exe._shadow.packing.arena.tobytes(), dict(exe._shadow.values), list(exe._shadow.nodes)) == before
         sent = recorded(exe)
         if said.ok:
             exe.update(changes)
@@ -69,8 +69,8 @@ def test_the_update_does_what_the_preflight_said(device, case):
 def recorded(exe) -> list[str]:
     """The names of nodes that are sent to the driver from now on."""
     sent: list[str] = []
-    sender = exe._updater.sender
-    names = {int(handle): node.name for handle, node in zip(sender._handles, exe._updater.nodes, strict=True)}
+    sender = exe._sender
+    names = {int(handle): node.name for handle, node in zip(sender._handles, exe._shadow.nodes, strict=True)}
     send = sender.set_params
 
     def set_params(kinds, handles, params):

@@ -1,0 +1,131 @@
+"""Changes an exec node by node: other fields, other numbers among its arguments, enabled or not.
+
+What may change is said by `graphdsl.run.changes`; an update is atomic, as in `graphdsl.run.update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from graphdsl.declare.expressions import scalar_converter
+from graphdsl.declare.nodes import HostNode, KernelNode, Node
+from graphdsl.errors import UpdateError
+from graphdsl.run.changes import require_can_disable
+from graphdsl.run.packing import Slot
+from graphdsl.run.send import Sender
+from graphdsl.run.shadow import Release, Shadow, Tokens
+from graphdsl.run.templates import Shared
+
+
+class Number(NamedTuple):
+    """The short way of an argument of one kernel node that is a number: its place, how it is converted and stored."""
+
+    argument: int
+    convert: Callable[[Any], Any]
+    slot: Slot
+
+
+_NUMBERS = frozenset((int, float, bool))
+
+
+class NodeUpdater:
+    """Updates by node; ``forget`` is called when a node has other fields than plans of updates by name know."""
+
+    def __init__(self, shadow: Shadow, sender: Sender, forget: Callable[[], None]) -> None:
+        self._shadow = shadow
+        self._sender = sender
+        self._forget = forget
+        self._numbers: dict[int, dict[str, Number]] = {}
+
+    def update(self, index: int, node: Node) -> list[Release]:
+        """Set a node to other fields; gives what to release once no launch uses it."""
+        shadow = self._shadow
+        tokens: Tokens = {}
+        with self._restoring(index, node) as restore:
+            shadow.require_valid([index])
+            try:
+                if isinstance(node, HostNode):
+                    tokens = shadow.bind([index])
+                else:
+                    shadow.packing.write(index, node, Shared(shadow.values))
+                    if isinstance(node, KernelNode):
+                        shadow.require_launch(index).grant()
+                self._sender.send(self._sender.batch_of_one(index), restore)
+            except BaseException:
+                shadow.unbind(tokens)
+                raise
+        self._forget()
+        self._numbers.pop(index, None)
+        return shadow.replace_hosts(tokens)
+
+    def update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
+        """Set arguments of a kernel node by the names of the kernel's parameters; the short way, for plain numbers.
+
+        Numbers can break no rule but that of their type. False if something given is not one, or takes the place of
+        what is not one; then nothing has changed.
+        """
+        known = self._numbers.setdefault(index, {})
+        found = []
+        for name, value in given.items():
+            number = known.get(name) or self._number(index, name)
+            if number is None or type(value) not in _NUMBERS:
+                return False
+            found.append((number, number.convert(value), value))
+        before = [number.slot.read() for number, _, _ in found]
+        for number, converted, _ in found:
+            number.slot.write(converted)
+
+        def restore() -> None:
+            for (number, _, _), converted in zip(found, before, strict=True):
+                number.slot.write(converted)
+
+        self._sender.send(self._sender.batch_of_one(index), restore)
+        node: Any = self._shadow.nodes[index]
+        args = list(node.args)
+        for number, _, value in found:
+            args[number.argument] = value
+        node.args = tuple(args)  # a copy of our own since `_number`
+        return True
+
+    def _number(self, index: int, name: str) -> Number | None:
+        """The short way of an argument; None if it is not a single number now."""
+        node = self._shadow.nodes[index]
+        assert isinstance(node, KernelNode), node
+        argument = node.kernel.positions.get(name)
+        if argument is None or type(node.args[argument]) not in _NUMBERS:
+            return None
+        slot = self._shadow.packing.slot(index, argument)
+        if slot is None:
+            return None
+        if not self._numbers[index]:
+            self._shadow.nodes[index] = node.replaced()  # the definition keeps its own
+        field = f"argument {name!r}"
+        convert = scalar_converter(slot.dtype, field=field, error=UpdateError, node=node.name, location=node.location)
+        made = self._numbers[index][name] = Number(argument, convert, slot)
+        return made
+
+    @contextmanager
+    def _restoring(self, index: int, node: Node) -> Iterator[Callable[[], None]]:
+        """Puts a node in the place of another for as long as nothing fails; gives what puts the other back."""
+        before, saved = self._shadow.nodes[index], self._shadow.packing.save(index)
+
+        def restore() -> None:
+            self._shadow.nodes[index] = before
+            self._shadow.packing.restore(index, saved)
+            if isinstance(before, HostNode):
+                self._shadow.restore_hosts([index])
+
+        self._shadow.nodes[index] = node
+        try:
+            yield restore
+        except BaseException:
+            restore()
+            raise
+
+    def set_enabled(self, index: int, enabled: bool) -> None:
+        """Enable or disable a kernel, memcpy or memset node for the launches that follow."""
+        require_can_disable(self._shadow.nodes[index], enabled)
+        self._sender.set_enabled(index, enabled)
+        self._shadow.enabled[index] = enabled
