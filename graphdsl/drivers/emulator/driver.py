@@ -111,7 +111,7 @@ class Emulator(OneByOne):
         self.history = self.gate.history
         self.fail_next = self.gate.fail_next
         self.build_only = build_only
-        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {}, build_only)
+        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {}, {}, build_only)
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
         self._streams: set[Handle] = set()

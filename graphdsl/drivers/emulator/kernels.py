@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
@@ -20,7 +20,7 @@ from graphdsl.compile.image import ArrayValue, KernelImage
 from graphdsl.compile.signature import unpack
 from graphdsl.drivers.emulator.arrays import array_at, as_dtype, widen
 from graphdsl.drivers.emulator.device_api import DeviceApi
-from graphdsl.drivers.emulator.launch_control import Called, LaunchControl
+from graphdsl.drivers.emulator.launch_control import Called, LaunchControl, Settable
 from graphdsl.drivers.emulator.memory import AddressSpace
 from graphdsl.drivers.emulator.problems import ILLEGAL_ADDRESS, LAUNCH_FAILED, AccessError, Problem
 from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
@@ -52,7 +52,7 @@ class EmulatedKernel:
         parameters: bytes,
         *,
         before_wait: Callable[[], Any] | None = None,
-        conditions: MutableMapping[int, int] | None = None,
+        conditions: Mapping[int, Settable] | None = None,
     ) -> Called:
         """Run all threads of a launch.
 
@@ -70,8 +70,8 @@ class EmulatedKernel:
             Runs the launches that this one waits for, by `graphdsl.device.grid_dependency_wait`: called once, when the
             first block can go on with nothing else, and never if no thread waits. It may run this kernel, too; what it
             raises ends the launch.
-        conditions : dict of int to int, optional
-            The value of each condition of the device, by its handle, for `graphdsl.device.set_condition`.
+        conditions : mapping of int to Settable, optional
+            The conditions of the device by their handles, for `graphdsl.device.set_condition`.
 
         Returns
         -------

@@ -8,12 +8,18 @@ must not know graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from graphdsl.drivers.emulator.scheduler import Scheduler
 
 _VALUE_BITS = 0xFFFF_FFFF
+
+
+class Settable(Protocol):
+    """A condition, as far as kernels know it."""
+
+    value: int | None
 
 
 class Called(NamedTuple):
@@ -40,12 +46,12 @@ class LaunchControl:
         Runs its threads.
     before_wait : callable, optional
         Runs what the launch waits for; called once, before the first wait returns.
-    conditions : dict of int to int
-        The value of each condition of the device, by its handle.
+    conditions : mapping of int to Settable
+        The conditions of the device, by their handles.
     """
 
     def __init__(
-        self, scheduler: Scheduler, before_wait: Callable[[], Any] | None, conditions: MutableMapping[int, int]
+        self, scheduler: Scheduler, before_wait: Callable[[], Any] | None, conditions: Mapping[int, Settable]
     ) -> None:
         self._scheduler = scheduler
         self._before_wait = before_wait
@@ -80,4 +86,4 @@ class LaunchControl:
                 f"set_condition was given the handle {handle:#x}, and no condition of this device has it: pass the "
                 "condition of the conditional node as an argument"
             )
-        self._conditions[handle] = int(value) & _VALUE_BITS
+        self._conditions[handle].value = int(value) & _VALUE_BITS

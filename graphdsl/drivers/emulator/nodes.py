@@ -10,7 +10,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,18 +68,18 @@ class Machine:
         Handle of its context.
     kernels : dict
         Kernels by handle.
+    conditions : dict
+        Conditions by handle.
     build_only : bool
         True if nodes may refer to memory of other devices: none will run.
-    conditions : dict
-        The value of each condition by its handle; kernels set them.
     """
 
     space: AddressSpace
     limits: Limits
     context: Handle
     kernels: dict[Handle, LoadedKernel]
+    conditions: dict[Handle, Any]
     build_only: bool = False
-    conditions: dict[int, int] = field(default_factory=dict)
 
     def require_memory(self, address: Address, nbytes: int) -> None:
         """Refuse a node that refers to memory which is not there."""

@@ -193,7 +193,8 @@ class Scheduler:
     def let_others_go_first(self, action: Callable[[], Any]) -> None:
         """Wait until no other thread of the block can go on, and ``action`` has been called.
 
-        Threads that wait so at the same time go on after the same call, which is that of the first.
+        Threads that wait so at the same time go on after the same call, which is that of the first. Those of a warp are
+        enough to wait for each other: a sleeping thread takes a Python thread.
 
         Parameters
         ----------
@@ -202,9 +203,10 @@ class Scheduler:
         """
         self._stop_if_failed()
         thread = self.current
-        if not self._last:
-            self._action = action
+        self._action = action
         self._last.append(thread)
+        if len(self._last) == WARP:
+            self._let_last_go()
         self._sleep(thread)
 
     def is_running(self, rank: int) -> bool:
@@ -254,17 +256,21 @@ class Scheduler:
             if not self._ready:
                 self._hold_meetings()
             if not self._ready and self._last:
-                try:
-                    self._action()
-                except BaseException as problem:
-                    self._fail(None, problem)
-                    return
-                self._ready.extend(self._last)
-                self._last.clear()
+                self._let_last_go()
             if self._ready:
                 self._ready.popleft().turn.put(None)
-            else:
+            elif self._failure is None:
                 self._fail(self.current, BarrierError(f"{len(self._running)} threads wait for others that never come"))
+
+    def _let_last_go(self) -> None:
+        """Do what some threads wait for that others go before."""
+        last, self._last = self._last, []
+        try:
+            self._action()
+        except BaseException as problem:
+            self._fail(None, problem)
+        else:
+            self._ready.extend(last)
 
     def _hold_meetings(self) -> None:
         """Answer every meeting for which nobody is missing."""

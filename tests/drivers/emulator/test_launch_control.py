@@ -111,6 +111,17 @@ def test_threads_that_do_not_wait_run_before_those_that_do(ints: Ints) -> None:
     assert ints[:4] == [5, 0, 0, 0]
 
 
+def test_of_a_large_block_the_first_threads_see_memory_as_it_was(ints: Ints) -> None:
+    def kernel(x):
+        early = x[7]
+        grid_dependency_wait()
+        if cuda.threadIdx.x < 8:
+            x[cuda.threadIdx.x] = x[cuda.threadIdx.x] + 10 * early + x[7]
+
+    ints.run(kernel, block=200, before_wait=lambda: ints.__setitem__(7, 5))
+    assert ints[:7] == [5] * 7
+
+
 def test_one_thread_may_wait_for_all_behind_a_barrier(ints: Ints) -> None:
     def kernel(x):
         i = cuda.threadIdx.x
@@ -212,20 +223,29 @@ def sets(x):
         gd.device.set_condition(value=x[1], handle=x[2])
 
 
+class Condition:
+    def __init__(self, value: int | None = None) -> None:
+        self.value = value
+
+
+def values_of(conditions: dict[int, Condition]) -> dict[int, int | None]:
+    return {handle: condition.value for handle, condition in conditions.items()}
+
+
 def test_conditions_are_set(ints: Ints) -> None:
-    conditions = {0x10: 0, 0x20: 7, 0x30: 1}
+    conditions = {0x10: Condition(), 0x20: Condition(7), 0x30: Condition(1)}
     ints[:3] = [0x10, 5, 0x20]
     ints.run(sets, block=4, conditions=conditions)
-    assert conditions == {0x10: 1, 0x20: 5, 0x30: 1}
+    assert values_of(conditions) == {0x10: 1, 0x20: 5, 0x30: 1}
     ints[1] = -1
     ints.run(sets, conditions=conditions)
-    assert conditions == {0x10: 0, 0x20: 0xFFFFFFFF, 0x30: 1}
-    assert all(type(value) is int for value in conditions.values())
+    assert values_of(conditions) == {0x10: 0, 0x20: 0xFFFFFFFF, 0x30: 1}
+    assert all(type(value) is int for value in values_of(conditions).values())
 
 
 def test_a_handle_that_nobody_made_is_an_error(ints: Ints) -> None:
     ints[:3] = [0x10, 5, 0x99]
-    conditions = {0x10: 0}
+    conditions = {0x10: Condition()}
     with pytest.raises(Problem, match=r"handle 0x99, and no condition .*test_launch_control\.py") as caught:
         ints.run(sets, conditions=conditions)
     assert caught.value.code == LAUNCH_FAILED
@@ -241,6 +261,6 @@ def test_nodes_set_the_conditions_of_their_machine(bench: Bench) -> None:
     conditions = bench.device._machine.conditions
     with pytest.raises(DriverError, match="handle 0x70"):
         bench.run(kernel, 1, 1, np.uint64(0x70), Fresh(1, np.int32))
-    conditions[0x70] = 0
+    conditions[0x70] = Condition()
     bench.run(kernel, 1, 1, np.uint64(0x70), Fresh(1, np.int32))
-    assert conditions == {0x70: 3}
+    assert values_of(conditions) == {0x70: 3}

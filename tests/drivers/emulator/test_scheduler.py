@@ -140,12 +140,32 @@ def test_who_lets_others_go_first_goes_on_when_nobody_else_can(barriers: list[in
     assert log == ["other"] * others + (["action"] + ["after"] * len(last) if last else [])
 
 
-def test_an_action_that_fails_ends_the_launch_and_leaves_no_thread_behind() -> None:
+@pytest.mark.parametrize("threads", [1, 5, 32, 100])
+def test_an_action_that_fails_ends_the_launch_and_leaves_no_thread_behind(threads: int) -> None:
     before = busy_workers()
+    calls = []
+
+    def action() -> None:
+        calls.append(None)
+        raise ZeroDivisionError
 
     def call(s: Scheduler) -> None:
-        s.let_others_go_first(lambda: 1 // 0)
+        s.let_others_go_first(action)
 
     with pytest.raises(ZeroDivisionError):
-        run(call, (5, 1, 1))
+        run(call, (threads, 1, 1))
     assert busy_workers() == before
+    assert len(calls) == 1
+
+
+def test_no_more_than_a_warp_waits_for_others_to_go_first() -> None:
+    waiting: list[int] = []
+    asleep: list[int] = []
+
+    def call(s: Scheduler) -> None:
+        waiting.append(s.current.rank)
+        s.let_others_go_first(lambda: asleep.append(len(waiting)))
+        waiting.remove(s.current.rank)
+
+    run(call, (80, 1, 1))
+    assert asleep == [32, 64, 16]  # those that were let go run when no thread is left to start
