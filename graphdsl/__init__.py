@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import Finding, Report
+from graphdsl.declare.attributes import AccessPolicy
 from graphdsl.declare.expressions import Expr, Param, cdiv, maximum, minimum
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
 
 __all__ = [
+    "AccessPolicy",
     "Buffer",
     "CallbackError",
     "CheckError",

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphdsl.bench.measure import Clock
 
-_EMISSION = ("graph_create", "graph_add_")
+_EMISSION = ("graph_create", "graph_add_", "graph_kernel_node_")
 
 
 class TimedDriver:

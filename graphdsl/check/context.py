@@ -191,13 +191,19 @@ class Context:
         return dict(zip(map(id, args), args, strict=True))
 
     @cached_property
+    def attributed(self) -> list[KernelNode]:
+        """The kernel nodes that have launch attributes."""
+        return [node for node in self.kernels if node.attributes is not None]
+
+    @cached_property
     def operands(self) -> dict[int, Any]:
         """Each distinct array and expression that a node uses, by identity."""
         kernels = self.kernels
         dims = {node.grid for node in kernels} | {node.block for node in kernels}
         launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
+        windows = (node.window for node in self.attributed)
         others = (use.operand for nodes in (self.copies, self.memsets, self.hosts) for use in uses_of(nodes))
-        operands = (*launched, *_leaves(self.arguments.values()), *others)
+        operands = (*launched, *_leaves(self.arguments.values()), *windows, *others)
         return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr))}
 
     @cached_property
@@ -427,6 +433,8 @@ def fields_of(node: Node) -> Iterator[tuple[str, Any]]:
         yield from (("grid", node.grid), ("block", node.block), ("shared_bytes", node.shared_bytes))
         for index, arg in enumerate(node.args):
             yield argument_name(node, index), arg
+        if node.attributes is not None and node.window is not None:
+            yield "access_policy", node.window
     elif isinstance(node, MemcpyNode):
         yield from (("destination", node.destination), ("source", node.source))
         if node.nbytes is not None:

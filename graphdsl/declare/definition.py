@@ -15,10 +15,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import networkx as nx
 
+from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     arguments,
@@ -44,6 +45,11 @@ from graphdsl.declare.nodes import (
 )
 from graphdsl.declare.operands import Array, Buffer, Extent, Space
 from graphdsl.errors import DeclarationError, GraphdslError, Location
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from graphdsl.declare.attributes import GivenAttributes
 
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
@@ -187,6 +193,7 @@ class Definition:
         signature: Any = None,
         name: str | None = None,
         after: NodeOrNodes = (),
+        **attributes: Unpack[GivenAttributes],
     ) -> KernelNode:
         """Declare a kernel launch.
 
@@ -207,6 +214,9 @@ class Definition:
             Unique among the nodes; by default made from the kernel's name.
         after : node or list of nodes
             What it is ordered after.
+        **attributes
+            ``cooperative``, ``cluster``, ``preferred_cluster``, ``cluster_policy``, ``priority``, ``access_policy``,
+            ``sync_domain`` and ``sync_domain_map``, as `GivenAttributes` explains; they follow no param.
 
         Returns
         -------
@@ -224,6 +234,7 @@ class Definition:
             extent(shared_bytes, full, "shared_bytes"),
             arguments(args, full, made),
             signature,
+            launch_attributes(full, attributes) if attributes else None,
         )
         return self._add(node, after)
 

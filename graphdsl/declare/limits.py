@@ -7,8 +7,8 @@ no device. This module must not ask any device.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from graphdsl.errors import DeclarationError
 
@@ -36,7 +36,21 @@ class Limits:
     parameter_bytes : int
         Bytes of kernel parameters.
     multiprocessors : int
-        Number of multiprocessors.
+        Number of multiprocessors; for a compute capability, of the largest device that has it.
+    multiprocessor_threads, multiprocessor_blocks, multiprocessor_registers, multiprocessor_shared_bytes : int
+        What a multiprocessor has for the blocks that run on it at once.
+    reserved_shared_bytes : int
+        Shared memory that the system keeps in every block.
+    cooperative : bool
+        True if a grid can be launched whole, so that its blocks can wait for each other.
+    max_cluster : int
+        Blocks in a cluster, 0 where there are none. An upper bound: a kernel with much shared memory can have fewer.
+    window_bytes : int
+        Bytes of an access-policy window, 0 where there are none.
+    priorities : tuple of int
+        The least and the greatest priority of a node; the greatest is the smaller number.
+    sync_domains : int
+        Memory synchronisation domains.
     """
 
     name: str
@@ -48,14 +62,53 @@ class Limits:
     shared_optin_bytes: int = 48 * 1024
     parameter_bytes: int = 4096
     multiprocessors: int = 1
+    multiprocessor_threads: int = 1024
+    multiprocessor_blocks: int = 16
+    multiprocessor_registers: int = 65536
+    multiprocessor_shared_bytes: int = 64 * 1024
+    reserved_shared_bytes: int = 0
+    cooperative: bool = True
+    max_cluster: int = 0
+    window_bytes: int = 0
+    priorities: tuple[int, int] = (0, -5)
+    sync_domains: int = 1
 
 
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": shared memory of a block with
-# opt-in, in KiB.
-_SHARED_OPTIN_KIB = {
-    (7, 5): 64, (8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99,
-    (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227, (12, 0): 99, (12, 1): 99,
-}  # fmt: skip
+class _Multiprocessor(NamedTuple):
+    """What differs from one compute capability to the next; shared memory in KiB."""
+
+    optin: int
+    shared: int
+    threads: int
+    blocks: int
+    most: int
+
+
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": shared memory of a block with opt-in,
+# and shared memory, threads and blocks of a multiprocessor. The last column is no limit of the architecture: it counts
+# the multiprocessors of the largest device that is sold.
+_MULTIPROCESSORS = {
+    (7, 5): _Multiprocessor(64, 64, 1024, 16, 72),
+    (8, 0): _Multiprocessor(163, 164, 2048, 32, 108),
+    (8, 6): _Multiprocessor(99, 100, 1536, 16, 84),
+    (8, 7): _Multiprocessor(163, 164, 1536, 16, 16),
+    (8, 9): _Multiprocessor(99, 100, 1536, 24, 142),
+    (9, 0): _Multiprocessor(227, 228, 2048, 32, 132),
+    (10, 0): _Multiprocessor(227, 228, 2048, 32, 152),
+    (10, 3): _Multiprocessor(227, 228, 2048, 32, 152),
+    (11, 0): _Multiprocessor(227, 228, 1536, 24, 20),
+    (12, 0): _Multiprocessor(99, 100, 1536, 24, 188),
+    (12, 1): _Multiprocessor(99, 100, 1536, 24, 48),
+}
+
+MAX_CLUSTER = 16
+"""Blocks in a cluster where clusters are (compute capability 9.0 and up); no more than 8 run on all of these."""
+
+PORTABLE_CLUSTER = 8
+"""Blocks in a cluster that a kernel can have without opting in."""
+
+_WINDOW_BYTES = 134_213_632
+"""Of an access-policy window, as drivers report it for devices of compute capability 8.0 and up."""
 
 LARGE_PARAMETER_BYTES = 32764
 """Bytes of kernel parameters from CUDA 12.1 on compute capability 7.0 (CUDA C++ Programming Guide)."""
@@ -63,7 +116,7 @@ LARGE_PARAMETER_BYTES = 32764
 DEFAULT_CAPABILITY = (9, 0)
 
 
-_KNOWN = ", ".join(f"sm_{major}{minor}" for major, minor in _SHARED_OPTIN_KIB)
+_KNOWN = ", ".join(f"sm_{major}{minor}" for major, minor in _MULTIPROCESSORS)
 
 
 def parse_capability(target: str | tuple[int, int]) -> tuple[int, int]:
@@ -118,12 +171,26 @@ def limits_of(target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY) -> Li
         return target
     capability = parse_capability(target)
     name = f"sm_{capability[0]}{capability[1]}"
-    if capability not in _SHARED_OPTIN_KIB:
+    found = _MULTIPROCESSORS.get(capability)
+    if found is None:
         raise DeclarationError(
             "the limits of this compute capability are not known",
             field="target",
             value=name,
             remedy=f"Use one of {_KNOWN}, or pass Limits of your own.",
         )
-    limits = Limits(name, capability, parameter_bytes=LARGE_PARAMETER_BYTES)
-    return replace(limits, shared_optin_bytes=_SHARED_OPTIN_KIB[capability] * 1024)
+    has_clusters = capability >= (9, 0)
+    return Limits(
+        name,
+        capability,
+        shared_optin_bytes=found.optin * 1024,
+        parameter_bytes=LARGE_PARAMETER_BYTES,
+        multiprocessors=found.most,
+        multiprocessor_threads=found.threads,
+        multiprocessor_blocks=found.blocks,
+        multiprocessor_shared_bytes=found.shared * 1024,
+        reserved_shared_bytes=1024 if capability >= (8, 0) else 0,
+        max_cluster=MAX_CLUSTER if has_clusters else 0,
+        window_bytes=_WINDOW_BYTES if capability >= (8, 0) else 0,
+        sync_domains=4 if has_clusters else 1,
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent
@@ -135,9 +136,11 @@ class KernelNode(Node):
         One `Buffer`, `View`, `Param`, `Expr` or literal for each parameter of the kernel.
     signature : object or None
         A Numba signature that the user asked for.
+    attributes : LaunchAttributes or None
+        Cluster, priority and so on; None if none was given.
     """
 
-    __slots__ = ("args", "block", "grid", "kernel", "shared_bytes", "signature")
+    __slots__ = ("args", "attributes", "block", "grid", "kernel", "shared_bytes", "signature")
     kind = "kernel"
 
     def __init__(
@@ -151,6 +154,7 @@ class KernelNode(Node):
         shared_bytes: Extent,
         args: tuple[Any, ...],
         signature: Any = None,
+        attributes: LaunchAttributes | None = None,
     ) -> None:
         super().__init__(name, definition, location)
         self.kernel = kernel
@@ -159,9 +163,17 @@ class KernelNode(Node):
         self.shared_bytes = shared_bytes
         self.args = args
         self.signature = signature
+        self.attributes = attributes
+
+    @property
+    def window(self) -> Array | None:
+        """The memory that an access policy of the node is about, if it has one."""
+        policy = self.attributes and self.attributes.access_policy
+        return policy.array if policy else None
 
     def operands(self) -> tuple[Any, ...]:
-        return (*self.grid, *self.block, self.shared_bytes, *self.args)
+        operands = (*self.grid, *self.block, self.shared_bytes, *self.args)
+        return operands if self.attributes is None or self.window is None else (*operands, self.window)
 
 
 class MemcpyNode(Node):

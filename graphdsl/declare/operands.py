@@ -159,10 +159,8 @@ class Buffer(Array):
     @property
     def allocation_nbytes(self) -> int:
         """Bytes from the first element to the end of the last, which the memory must have."""
-        if 0 in self.shape:
-            return 0
-        spans = (stride * (extent - 1) for stride, extent in zip(self.strides, self.shape, strict=True))
-        return int(sum(spans)) + self.dtype.itemsize
+        shape: Any = self.shape  # a buffer's are numbers
+        return span_nbytes(shape, self.strides, self.dtype.itemsize)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
         # A copy of a graph adopts the same external memory: that is not the graph's to copy.
@@ -231,6 +229,19 @@ class View(Array):
 
     def __repr__(self) -> str:
         return self.text
+
+
+def span_nbytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+    """Bytes from the first element of an array to the end of its last.
+
+    Examples
+    --------
+    >>> span_nbytes((2, 3), (32, 4), 4), span_nbytes((2, 0), (4, 4), 4)
+    (44, 0)
+    """
+    if 0 in shape:
+        return 0
+    return sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)) + itemsize
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int, order: str = "C") -> tuple[int, ...]:

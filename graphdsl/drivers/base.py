@@ -33,9 +33,11 @@ RESULT_NAMES = {
     700: "CUDA_ERROR_ILLEGAL_ADDRESS",
     701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
     719: "CUDA_ERROR_LAUNCH_FAILED",
+    720: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
     800: "CUDA_ERROR_NOT_PERMITTED",
     801: "CUDA_ERROR_NOT_SUPPORTED",
     910: "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
     999: "CUDA_ERROR_UNKNOWN",
 }
 """Result codes that the package itself names; the GPU driver gives the names of all others."""
@@ -92,6 +94,9 @@ class Driver(Protocol):
 
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
         """Allow that much dynamic shared memory (`cuKernelSetAttribute`)."""
+
+    def kernel_allow_large_clusters(self, kernel: Handle) -> None:
+        """Allow clusters of more blocks than every device has (`cuKernelSetAttribute`)."""
 
     def library_unload(self, library: Handle) -> None:
         """Unload an image (`cuLibraryUnload`); no graph may refer to it any more."""
@@ -185,6 +190,12 @@ class Driver(Protocol):
         the node that was refused as ``index``.
         """
 
+    def graph_kernel_node_set_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        """Give a kernel node an attribute (`cuGraphKernelNodeSetAttribute`); see `ATTRIBUTE_VALUES` for the value."""
+
+    def graph_kernel_node_get_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        """Write the value that an attribute of a kernel node has to an address (`cuGraphKernelNodeGetAttribute`)."""
+
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
     ) -> None:
@@ -195,7 +206,7 @@ class Driver(Protocol):
 
     # Running graphs
 
-    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+    def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
         """Make an exec (`cuGraphInstantiateWithParams`); raises `InstantiateError`."""
 
     def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:

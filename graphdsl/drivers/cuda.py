@@ -6,6 +6,7 @@ codes into errors.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 import threading
@@ -20,9 +21,9 @@ from cuda.core.utils import StridedMemoryView
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
-from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, Limits
+from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
 from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
-from graphdsl.drivers.structs import EMPTY, MEMCPY, MEMSET
+from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, EMPTY, MEMCPY, MEMSET
 from graphdsl.errors import DriverError, GraphdslError
 
 _logger = logging.getLogger("graphdsl")
@@ -45,6 +46,13 @@ _LIMITS = {
     "shared_bytes": "MAX_SHARED_MEMORY_PER_BLOCK",
     "shared_optin_bytes": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
     "multiprocessors": "MULTIPROCESSOR_COUNT",
+    "multiprocessor_threads": "MAX_THREADS_PER_MULTIPROCESSOR",
+    "multiprocessor_blocks": "MAX_BLOCKS_PER_MULTIPROCESSOR",
+    "multiprocessor_registers": "MAX_REGISTERS_PER_MULTIPROCESSOR",
+    "multiprocessor_shared_bytes": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "reserved_shared_bytes": "RESERVED_SHARED_MEMORY_PER_BLOCK",
+    "window_bytes": "MAX_ACCESS_POLICY_WINDOW_SIZE",
+    "sync_domains": "MEM_SYNC_DOMAIN_COUNT",
 }
 _LARGE_PARAMETERS_SINCE = 12010
 
@@ -146,9 +154,9 @@ class CudaDevice(OneByOne):
         with _kept_context():
             device.set_current()
             self.context: Handle = int(device.context.handle)
+            self.limits = _limits(device)
         self.ordinal = ordinal
         self.name = f"{device.name} (cuda:{ordinal})"
-        self.limits = _limits(device)
         self._lock = threading.Lock()
         self._libraries: dict[Handle, tuple[ObjectCode, Any]] = {}
 
@@ -198,6 +206,11 @@ class CudaDevice(OneByOne):
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         with self._current():
             _call(driver.cuKernelSetAttribute, attribute, nbytes, kernel, self.ordinal)
+
+    def kernel_allow_large_clusters(self, kernel: Handle) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        with self._current():
+            _call(driver.cuKernelSetAttribute, attribute, 1, kernel, self.ordinal)
 
     def library_unload(self, library: Handle) -> None:
         with self._lock, self._current():
@@ -301,6 +314,16 @@ class CudaDevice(OneByOne):
     def graph_add_empty_node(self, graph: Handle) -> Handle:
         return int(_call(driver.cuGraphAddEmptyNode, graph, None, 0))
 
+    def graph_kernel_node_set_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        written = driver.CUkernelNodeAttrValue(_ptr=value)
+        with self._current():
+            _call(driver.cuGraphKernelNodeSetAttribute, node, driver.CUkernelNodeAttrID(attribute), written)
+
+    def graph_kernel_node_get_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        with self._current():
+            found = _call(driver.cuGraphKernelNodeGetAttribute, node, driver.CUkernelNodeAttrID(attribute))
+        ctypes.memmove(value, found.getPtr(), ATTRIBUTE_VALUE_BYTES)
+
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
     ) -> None:
@@ -334,8 +357,9 @@ class CudaDevice(OneByOne):
 
     # Running graphs
 
-    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+    def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
         params = driver.CUDA_GRAPH_INSTANTIATE_PARAMS()
+        params.flags = flags
         with self._current():
             result, graph_exec = driver.cuGraphInstantiateWithParams(graph, params)
         if result:
@@ -458,6 +482,8 @@ def _kept_context() -> Iterator[None]:
 
 
 def _limits(device: Device) -> Limits:
+    """What a device can do; its context is current."""
+
     def attribute(name: str) -> int:
         key = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_call(driver.cuDeviceGetAttribute, key, device.device_id))
@@ -473,5 +499,8 @@ def _limits(device: Device) -> Limits:
         max_block=(block_x, block_y, block_z),
         max_grid=(grid_x, grid_y, grid_z),
         parameter_bytes=LARGE_PARAMETER_BYTES if large else 4096,
+        cooperative=bool(attribute("COOPERATIVE_LAUNCH")),
+        max_cluster=MAX_CLUSTER if attribute("CLUSTER_LAUNCH") else 0,
+        priorities=_call(driver.cuCtxGetStreamPriorityRange),
         **{field: attribute(name) for field, name in _LIMITS.items()},
     )

@@ -6,6 +6,8 @@ call the driver.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 KERNEL_NODE = np.dtype(
@@ -59,6 +61,37 @@ MEMSET_NODE = np.dtype(
 
 HOST_NODE = np.dtype([("function", np.uint64), ("user_data", np.uint64)])
 """``CUDA_HOST_NODE_PARAMS``."""
+
+ATTRIBUTE_VALUE_BYTES = 64
+"""Of ``CUlaunchAttributeValue``, a union: what an attribute says stands at its start, and the rest is zero."""
+
+
+def _attribute(*fields: tuple[Any, ...]) -> np.dtype[Any]:
+    places: Any = np.dtype(list(fields), align=True).fields
+    formats, offsets = zip(*(place[:2] for place in places.values()))
+    return np.dtype({"names": list(places), "formats": formats, "offsets": offsets, "itemsize": ATTRIBUTE_VALUE_BYTES})
+
+
+ACCESS_POLICY_WINDOW, COOPERATIVE, CLUSTER_DIMENSION, CLUSTER_SCHEDULING_POLICY = 1, 2, 4, 5
+PRIORITY, MEM_SYNC_DOMAIN_MAP, MEM_SYNC_DOMAIN, PREFERRED_CLUSTER_DIMENSION = 8, 9, 10, 11
+"""``CUlaunchAttributeID`` of the attributes that kernel nodes can have."""
+
+ATTRIBUTE_VALUES: dict[int, np.dtype[Any]] = {
+    ACCESS_POLICY_WINDOW: _attribute(
+        ("base", np.uint64), ("nbytes", np.uint64), ("hit_ratio", np.float32), ("hit", np.uint32), ("miss", np.uint32)
+    ),
+    COOPERATIVE: _attribute(("cooperative", np.int32)),
+    CLUSTER_DIMENSION: _attribute(("dims", np.uint32, 3)),
+    CLUSTER_SCHEDULING_POLICY: _attribute(("policy", np.uint32)),
+    PRIORITY: _attribute(("priority", np.int32)),
+    MEM_SYNC_DOMAIN_MAP: _attribute(("default", np.uint8), ("remote", np.uint8)),
+    MEM_SYNC_DOMAIN: _attribute(("domain", np.uint32)),
+    PREFERRED_CLUSTER_DIMENSION: _attribute(("dims", np.uint32, 3)),
+}
+"""``CUlaunchAttributeValue`` as each attribute reads it."""
+
+USE_NODE_PRIORITY = 8
+"""``CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY``: without it, the priorities of nodes do nothing."""
 
 KERNEL, MEMCPY, MEMSET, HOST, EMPTY = range(5)
 """Kinds of node, as the seam counts them."""

@@ -14,6 +14,7 @@ from typing import Any
 from graphdsl.compile.numba import compile_kernel
 from graphdsl.compile.signature import argument_types
 from graphdsl.declare.expressions import convert_scalar, value_of
+from graphdsl.declare.limits import PORTABLE_CLUSTER
 from graphdsl.declare.nodes import KernelNode, Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import UpdateError
@@ -105,7 +106,7 @@ def build(
     resources.callback(retired.close)
     packing = Packing(made.nodes, loaded, device.context, Shared(current))
     shadow = Shadow(made.nodes, current, packing, device.limits, hosts)
-    _allow_shared_bytes(made.nodes, loaded, current, log)
+    _allow(made.nodes, loaded, current, log)
     emitted = emit(made, packing, device, stream, resources, log)
     sender = Sender(shadow.nodes, packing, device, emitted.graph_exec, emitted.handles)
     return Parts(stream, emitted.graph_exec, memory, hosts, retired, shadow, sender)
@@ -142,14 +143,23 @@ def _param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _allow_shared_bytes(
+def _allow(
     nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], values: Mapping[str, Any], log: CallLog
 ) -> None:
-    """Let each kernel have the most dynamic shared memory that one of its nodes asks for."""
+    """Let each kernel have what one of its nodes asks for and no kernel has by itself.
+
+    That is the most dynamic shared memory of its nodes, and clusters of more blocks than every device has.
+    """
     most: dict[LoadedKernel, int] = {}
+    large: list[LoadedKernel] = []
     for node, kernel in zip(nodes, kernels, strict=True):
         if kernel is not None and isinstance(node, KernelNode):
             most[kernel] = max(most.get(kernel, 0), value_of(node.shared_bytes, values))
+            if node.attributes is not None and node.attributes.cluster_blocks > PORTABLE_CLUSTER:
+                large.append(kernel)
+    for kernel in large:
+        if kernel.allow_large_clusters():
+            log.add("cuKernelSetAttribute", kernel.image.name, NON_PORTABLE_CLUSTER_SIZE_ALLOWED=1)
     for kernel, nbytes in most.items():
         if kernel.allow_shared_bytes(nbytes):
             log.add("cuKernelSetAttribute", kernel.image.name, MAX_DYNAMIC_SHARED_SIZE_BYTES=nbytes)

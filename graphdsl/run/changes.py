@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphdsl.declare.attributes import ATTRIBUTES
 from graphdsl.declare.definition import unknown_name
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
@@ -125,12 +126,13 @@ def _side(name: str) -> Kept:
 
 
 _NEW_EXEC = "Declare the node so, and instantiate the graph again."
+_NO_ATTRIBUTES = f"The driver's update of a node carries no attributes. {_NEW_EXEC}"
 
 CHANGES: dict[type[Node], Changes] = {
     KernelNode: Changes(
         call="cuGraphExecKernelNodeSetParams",
         fields={"grid": _dims, "block": _dims, "shared_bytes": _extent, "args": _kernel_args},
-        fixed={"kernel": _NEW_EXEC, "signature": _NEW_EXEC},
+        fixed={"kernel": _NEW_EXEC, "signature": _NEW_EXEC, **dict.fromkeys(ATTRIBUTES, _NO_ATTRIBUTES)},
         can_disable=True,
     ),
     MemcpyNode: Changes(

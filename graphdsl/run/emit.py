@@ -1,4 +1,4 @@
-"""Issues the driver calls that build a graph: nodes one by one, then their dependencies, then the exec.
+"""Issues the driver calls that build a graph: nodes one by one, then their attributes and dependencies, then the exec.
 
 Stream capture is never used. The calls are those of the plan, in its order; what was called is kept as text.
 """
@@ -15,6 +15,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.drivers.base import Driver, Handle, InstantiateError
+from graphdsl.drivers.structs import PRIORITY, USE_NODE_PRIORITY
 from graphdsl.errors import DriverError
 from graphdsl.plan import Plan
 from graphdsl.run.calls import Call, CallLog
@@ -75,10 +76,12 @@ def emit(plan: Plan, packing: Packing, device: Driver, stream: Handle, resources
     resources.callback(device.graph_destroy, graph)
     log.add("cuGraphCreate", plan.name)
     handles = _add_nodes(plan, packing, device, graph, log)
+    _set_attributes(plan, packing, handles, device, log)
     _add_dependencies(plan, handles, device, graph, log)
-    graph_exec = _instantiate(plan, handles, device, graph)
+    flags = _flags(packing)
+    graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
-    log.add("cuGraphInstantiateWithParams", plan.name)
+    log.add("cuGraphInstantiateWithParams", plan.name, **({"flags": "|".join(flags)} if flags else {}))
     device.graph_upload(graph_exec, stream)
     log.add("cuGraphUpload", plan.name)
     device.stream_synchronize(stream)  # the first launch would wait for it otherwise
@@ -95,6 +98,23 @@ def _add_nodes(plan: Plan, packing: Packing, device: Driver, graph: Handle, log:
     return handles
 
 
+def _set_attributes(plan: Plan, packing: Packing, handles: Handles, device: Driver, log: CallLog) -> None:
+    for index, attributes in packing.attributes.items():
+        node = plan.nodes[index]
+        for attribute in attributes:
+            try:
+                device.graph_kernel_node_set_attribute(int(handles[index]), attribute.number, attribute.address)
+            except DriverError as problem:
+                raise named(problem, node) from problem
+            log.add("cuGraphKernelNodeSetAttribute", node.name, **{attribute.name: attribute.given})
+
+
+def _flags(packing: Packing) -> dict[str, int]:
+    """What the graph is instantiated with, by the driver's names."""
+    numbers = (attribute.number for attributes in packing.attributes.values() for attribute in attributes)
+    return {"USE_NODE_PRIORITY": USE_NODE_PRIORITY} if PRIORITY in numbers else {}
+
+
 def _add_dependencies(plan: Plan, handles: Handles, device: Driver, graph: Handle, log: CallLog) -> None:
     if not len(plan.edges):
         return
@@ -108,9 +128,9 @@ def _describe_edges(plan: Plan) -> Call:
     return Call("cuGraphAddDependencies", plan.name, (("edges", f"[{edges}]"),))
 
 
-def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle) -> Handle:
+def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle, flags: int) -> Handle:
     try:
-        return device.graph_instantiate_with_params(graph)
+        return device.graph_instantiate_with_params(graph, flags)
     except InstantiateError as problem:
         blamed = dict(zip(handles.tolist(), plan.nodes, strict=True)).get(problem.node_handle)
         if blamed is None:

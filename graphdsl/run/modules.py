@@ -29,6 +29,8 @@ class LoadedKernel:
     def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
         self.image = image
         self._device = device
+        self._lock = threading.Lock()
+        self._large_clusters = False
         self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
         library = device.library_load_data(image)
         log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
@@ -44,9 +46,21 @@ class LoadedKernel:
         """
         if nbytes <= self.allowed_shared_bytes:
             return False
-        self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
-        self.allowed_shared_bytes = nbytes
+        with self._lock:  # two execs may ask at once, and the smaller limit must not come last
+            if nbytes <= self.allowed_shared_bytes:
+                return False
+            self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
+            self.allowed_shared_bytes = nbytes
         return True
+
+    def allow_large_clusters(self) -> bool:
+        """Let nodes of the kernel have clusters of more blocks than every device has; True if the driver was told."""
+        with self._lock:
+            told = self._large_clusters
+            if not told:
+                self._device.kernel_allow_large_clusters(self.handle)
+                self._large_clusters = True
+        return not told
 
 
 _loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.WeakValueDictionary()

@@ -25,6 +25,7 @@ from graphdsl.drivers.structs import (
     MEMSET,
     MEMSET_NODE,
 )
+from graphdsl.run.attributes import pack_attributes
 from graphdsl.run.callbacks import TRAMPOLINE_ADDRESS
 from graphdsl.run.derived import Site
 from graphdsl.run.modules import LoadedKernel
@@ -77,6 +78,8 @@ class Packing:
         The kernel of each node.
     images : list of KernelImage or None
         Its image.
+    attributes : dict of int to list of PackedAttribute
+        The launch attributes of those kernel nodes that have some.
     """
 
     def __init__(
@@ -99,6 +102,11 @@ class Packing:
         self._parts: list[tuple[tuple[int, Template], ...]] = [()] * len(nodes)
         for index, node in enumerate(nodes):
             self.write(index, node, shared)
+        self.attributes = {
+            index: list(pack_attributes(node.attributes, shared.values))
+            for index, node in enumerate(nodes)
+            if isinstance(node, KernelNode) and node.attributes is not None
+        }
 
     def _write_fixed(self, address: int, pointers: Sequence[int], context: int) -> None:
         """Write what no update changes: the kernels, the context, and the pointers to the parameters."""

@@ -6,7 +6,23 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from graphdsl.drivers.structs import HOST_NODE, KERNEL_NODE, MEMCPY_NODE, MEMSET_NODE
+from graphdsl.drivers.structs import (
+    ACCESS_POLICY_WINDOW,
+    ATTRIBUTE_VALUE_BYTES,
+    ATTRIBUTE_VALUES,
+    CLUSTER_DIMENSION,
+    CLUSTER_SCHEDULING_POLICY,
+    COOPERATIVE,
+    HOST_NODE,
+    KERNEL_NODE,
+    MEM_SYNC_DOMAIN,
+    MEM_SYNC_DOMAIN_MAP,
+    MEMCPY_NODE,
+    MEMSET_NODE,
+    PREFERRED_CLUSTER_DIMENSION,
+    PRIORITY,
+    USE_NODE_PRIORITY,
+)
 
 KERNEL_FIELDS = {
     "func": "func",
@@ -76,6 +92,73 @@ def test_a_field_lies_where_the_bindings_read_it(struct, dtype, theirs, ours):
 )
 def test_sizes_are_those_of_the_header(dtype, nbytes):
     assert dtype.itemsize == nbytes
+
+
+ATTRIBUTES = {
+    ACCESS_POLICY_WINDOW: (
+        "ACCESS_POLICY_WINDOW",
+        {
+            "base": "accessPolicyWindow.base_ptr",
+            "nbytes": "accessPolicyWindow.num_bytes",
+            "hit_ratio": "accessPolicyWindow.hitRatio",
+            "hit": "accessPolicyWindow.hitProp",
+            "miss": "accessPolicyWindow.missProp",
+        },
+    ),
+    COOPERATIVE: ("COOPERATIVE", {"cooperative": "cooperative"}),
+    CLUSTER_DIMENSION: ("CLUSTER_DIMENSION", {("dims", i): f"clusterDim.{axis}" for i, axis in enumerate("xyz")}),
+    CLUSTER_SCHEDULING_POLICY: (
+        "CLUSTER_SCHEDULING_POLICY_PREFERENCE",
+        {"policy": "clusterSchedulingPolicyPreference"},
+    ),
+    PRIORITY: ("PRIORITY", {"priority": "priority"}),
+    MEM_SYNC_DOMAIN_MAP: (
+        "MEM_SYNC_DOMAIN_MAP",
+        {"default": "memSyncDomainMap.default_", "remote": "memSyncDomainMap.remote"},
+    ),
+    MEM_SYNC_DOMAIN: ("MEM_SYNC_DOMAIN", {"domain": "memSyncDomain"}),
+    PREFERRED_CLUSTER_DIMENSION: (
+        "PREFERRED_CLUSTER_DIMENSION",
+        {("dims", i): f"preferredClusterDim.{axis}" for i, axis in enumerate("xyz")},
+    ),
+}
+
+
+@pytest.mark.parametrize("number", ATTRIBUTES, ids=lambda number: ATTRIBUTES[number][0])
+def test_an_attribute_lies_where_the_bindings_read_it(number):
+    name, fields = ATTRIBUTES[number]
+    assert int(getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")) == number
+    assert ATTRIBUTE_VALUES[number].itemsize == ATTRIBUTE_VALUE_BYTES
+    assert {name if isinstance(name, str) else name[0] for name in fields} == set(ATTRIBUTE_VALUES[number].names)
+    for ours, theirs in fields.items():
+        row = np.zeros(1, ATTRIBUTE_VALUES[number])
+        if isinstance(ours, tuple):
+            row[ours[0]][0, ours[1]] = 1
+        else:
+            row[ours] = 1
+        found = driver.CUkernelNodeAttrValue(_ptr=row.ctypes.data)
+        for part in theirs.split("."):
+            found = getattr(found, part)
+        assert int(found) == 1, theirs
+
+
+def test_the_flag_is_that_of_the_header():
+    flags = driver.CUgraphInstantiate_flags
+    assert int(flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) == USE_NODE_PRIORITY
+
+
+def test_choices_stand_in_the_order_of_the_header():
+    from typing import get_args
+
+    from graphdsl.declare.attributes import Access, ClusterPolicy, SyncDomain
+
+    for options, enumeration, prefix in (
+        (Access, driver.CUaccessProperty, "CU_ACCESS_PROPERTY_"),
+        (ClusterPolicy, driver.CUclusterSchedulingPolicy, "CU_CLUSTER_SCHEDULING_POLICY_"),
+        (SyncDomain, driver.CUlaunchMemSyncDomain, "CU_LAUNCH_MEM_SYNC_DOMAIN_"),
+    ):
+        for number, name in enumerate(get_args(options)):
+            assert int(getattr(enumeration, prefix + name.upper())) == number
 
 
 def test_what_the_bindings_write_is_read_through_numpy():

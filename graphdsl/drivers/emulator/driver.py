@@ -8,6 +8,7 @@ lost. One lock guards everything: a host node must not wait for another thread t
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 from dataclasses import replace
@@ -20,6 +21,7 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes
+from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
@@ -34,6 +36,7 @@ from graphdsl.drivers.emulator.problems import (
     Problem,
     StructureProblem,
 )
+from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, USE_NODE_PRIORITY
 from graphdsl.errors import DeclarationError
 
 _handles = itertools.count(0xE000_0000, 0x10)
@@ -188,6 +191,10 @@ class Emulator(OneByOne):
             raise Problem(f"{nbytes} bytes of dynamic shared memory, and {found.image.name!r} can have 0 to {most}")
         found.max_shared_bytes = nbytes
 
+    @driver_call("cuKernelSetAttribute")
+    def kernel_allow_large_clusters(self, kernel: Handle) -> None:
+        _known(self._machine.kernels, kernel, "kernel").large_clusters = True
+
     @driver_call("cuLibraryUnload")
     def library_unload(self, library: Handle) -> None:
         handle = _known(self._libraries, library, "library")
@@ -335,6 +342,26 @@ class Emulator(OneByOne):
         found.add(node)
         return node.handle
 
+    @driver_call("cuGraphKernelNodeSetAttribute")
+    def graph_kernel_node_set_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        found = self._kernel_node(node)
+        found.params = nodes.with_attribute(self._machine, found.params, attribute, value)
+
+    @driver_call("cuGraphKernelNodeGetAttribute")
+    def graph_kernel_node_get_attribute(self, node: Handle, attribute: int, value: Address) -> None:
+        attributes = self._kernel_node(node).params.attributes
+        found = attributes.get(attribute)
+        if found is None:
+            found = default_attribute(attribute)
+        ctypes.memmove(value, found.tobytes(), ATTRIBUTE_VALUE_BYTES)
+
+    def _kernel_node(self, handle: Handle) -> Node:
+        """A kernel node of a graph; attributes are asked for without naming the graph."""
+        found = next((graph.nodes[handle] for graph in self._graphs.values() if handle in graph.nodes), None)
+        if found is None or found.kind is not nodes.KERNEL:
+            raise Problem(f"{handle:#x} is no kernel node of a graph of this device")
+        return found
+
     @driver_call("cuGraphAddDependencies")
     def graph_add_dependencies(
         self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
@@ -354,11 +381,19 @@ class Emulator(OneByOne):
     # Running graphs
 
     @driver_call("cuGraphInstantiateWithParams")
-    def graph_instantiate_with_params(self, graph: Handle) -> Handle:
+    def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
         found = _known(self._graphs, graph, "graph")
+        if flags & ~USE_NODE_PRIORITY:
+            raise Problem(f"the emulator does not know the flags {flags:#x}", NOT_SUPPORTED)
         blamed = node_in_cycle(found)
         if blamed is not None:
             raise StructureProblem(f"Node {blamed:#x} is on a cycle", node_handle=blamed)
+        for node in found.nodes.values():
+            try:
+                node.kind.require_ready(self._machine, node.params)
+            except Problem as problem:
+                problem.details["node_handle"] = node.handle
+                raise
         handle = next(_handles)
         self._execs[handle] = Exec(found, self.order, self._rng)
         return handle
@@ -419,8 +454,7 @@ class Emulator(OneByOne):
         if found.kind is not kind:
             raise Problem(f"node {node:#x} is a {found.kind.name} node, not a {kind.name} node")
         new = kind.read(self._machine, params)
-        kind.accept(found.params, new)
-        found.params = new
+        found.params = kind.accept(self._machine, found.params, new)
 
     @driver_call("cuGraphNodeSetEnabled")
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:

@@ -10,7 +10,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.emulator.attributes import Values, read_attribute, require_clusters
 from graphdsl.drivers.emulator.kernels import EmulatedKernel
 from graphdsl.drivers.emulator.memory import AddressSpace
 from graphdsl.drivers.emulator.problems import INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, Problem
@@ -43,6 +44,8 @@ class LoadedKernel:
         What runs.
     max_shared_bytes : int
         Dynamic shared memory that a launch may ask for.
+    large_clusters : bool
+        True if a cluster may have more blocks than every device has.
     loaded : bool
         False once the library is unloaded.
     """
@@ -51,6 +54,7 @@ class LoadedKernel:
         self.image = image
         self.emulated = EmulatedKernel(image)
         self.max_shared_bytes = max_shared_bytes
+        self.large_clusters = False
         self.loaded = True
 
 
@@ -100,7 +104,10 @@ class NodeKind:
     run : callable
         Takes the machine and that copy.
     accept : callable
-        Takes the copies before and after an update of an exec; raises `Problem` if it may not become so.
+        Takes the machine and the copies before and after an update of an exec; gives what the node becomes, or raises
+        `Problem`.
+    require_ready : callable
+        Takes the machine and that copy when a graph is instantiated; raises `Problem` if such a node cannot run.
     can_disable : bool
         True if an exec can skip it.
     """
@@ -108,7 +115,8 @@ class NodeKind:
     name: str
     read: Callable[[Machine, Address], Any]
     run: Callable[[Machine, Any], None]
-    accept: Callable[[Any, Any], None] = lambda old, new: None
+    accept: Callable[[Machine, Any, Any], Any] = lambda machine, old, new: new
+    require_ready: Callable[[Machine, Any], None] = lambda machine, params: None
     can_disable: bool = False
 
 
@@ -128,6 +136,7 @@ class _Launch:
     block: Place
     shared_bytes: int
     parameters: bytes
+    attributes: Values = field(default_factory=dict)
 
 
 def _read_kernel(machine: Machine, address: Address) -> _Launch:
@@ -181,6 +190,23 @@ def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> byt
             raise Problem(f"the pointer to parameter {index} of {image.name!r} is NULL")
         data[leaf.offset : leaf.offset + leaf.dtype.itemsize] = ctypes.string_at(place, leaf.dtype.itemsize)
     return bytes(data)
+
+
+def with_attribute(machine: Machine, launch: _Launch, number: int, address: Address) -> _Launch:
+    """The launch of a kernel node once an attribute is set."""
+    value = read_attribute(number, address, machine.limits)
+    return replace(launch, attributes={**launch.attributes, number: value})
+
+
+def _require_launchable(machine: Machine, launch: _Launch) -> None:
+    require_clusters(launch.attributes, launch.grid, machine.limits, launch.kernel.large_clusters)
+
+
+def _accept_kernel(machine: Machine, old: _Launch, new: _Launch) -> _Launch:
+    """An update of an exec carries no attributes: those that the node has stay."""
+    made = replace(new, attributes=old.attributes)
+    _require_launchable(machine, made)
+    return made
 
 
 def _run_kernel(machine: Machine, launch: _Launch) -> None:
@@ -254,12 +280,13 @@ def _run_memcpy(machine: Machine, copy: _Copy) -> None:
     machine.space.writing(copy.destination, copy.nbytes)[:] = source
 
 
-def _accept_memcpy(old: _Copy, new: _Copy) -> None:
+def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
     if old.memory_types != new.memory_types:
         raise Problem(
             f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
             remedy="Build the graph anew.",
         )
+    return new
 
 
 # Memset
@@ -332,7 +359,7 @@ def _run_host(machine: Machine, call: _HostCall) -> None:
     thread.join()
 
 
-KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, can_disable=True)
+KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, _accept_kernel, _require_launchable, can_disable=True)
 MEMCPY = NodeKind("memcpy", _read_memcpy, _run_memcpy, _accept_memcpy, can_disable=True)
 MEMSET = NodeKind("memset", _read_memset, _run_memset, can_disable=True)
 HOST = NodeKind("host", _read_host, _run_host)

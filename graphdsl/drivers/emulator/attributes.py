@@ -1,0 +1,136 @@
+"""Launch attributes of the emulator's kernel nodes: which values the driver takes, and which launches it then refuses.
+
+A value is judged when it is set; whether it suits the grid and the device is judged when the graph is instantiated and
+when an exec is updated. This module must not know graphs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphdsl.declare.limits import PORTABLE_CLUSTER, Limits
+from graphdsl.drivers.base import Address
+from graphdsl.drivers.emulator.problems import INVALID_CLUSTER_SIZE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.structs import (
+    ACCESS_POLICY_WINDOW,
+    ATTRIBUTE_VALUES,
+    CLUSTER_DIMENSION,
+    CLUSTER_SCHEDULING_POLICY,
+    COOPERATIVE,
+    MEM_SYNC_DOMAIN,
+    MEM_SYNC_DOMAIN_MAP,
+    PREFERRED_CLUSTER_DIMENSION,
+    PRIORITY,
+)
+
+Values = Mapping[int, np.void]
+"""Attributes of a node, as `ATTRIBUTE_VALUES` reads them, by number."""
+
+_PERSISTING = 2
+
+
+def read_attribute(number: int, address: Address, limits: Limits) -> np.void:
+    """A copy of the value of an attribute; raises `Problem` if the driver takes no such attribute or value."""
+    _require_known(number)
+    if not address:
+        raise Problem("the address of the attribute's value is NULL")
+    dtype = ATTRIBUTE_VALUES[number]
+    value: np.void = np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0]
+    _REFUSALS[number](value, limits)
+    return value
+
+
+def _require_known(number: int) -> None:
+    if number not in ATTRIBUTE_VALUES:
+        raise Problem(f"{number} is no attribute that kernel nodes of a graph have")
+
+
+def default_attribute(number: int) -> np.void:
+    """What an attribute is that was never set."""
+    _require_known(number)
+    value: np.void = np.zeros(1, ATTRIBUTE_VALUES[number])[0]
+    if number == MEM_SYNC_DOMAIN_MAP:
+        value["remote"] = 1
+    return value
+
+
+def _window(value: np.void, limits: Limits) -> None:
+    nbytes, ratio = int(value["nbytes"]), float(value["hit_ratio"])
+    if nbytes > limits.window_bytes:
+        raise Problem(f"an access-policy window of {nbytes} bytes; the device takes {limits.window_bytes}")
+    if not 0 <= ratio <= 1:
+        raise Problem(f"the hit ratio of an access-policy window is {ratio}; it must be from 0 to 1")
+    if value["hit"] > _PERSISTING or value["miss"] >= _PERSISTING:
+        raise Problem("the misses of an access-policy window must be normal or streaming")
+
+
+def _cooperative(value: np.void, limits: Limits) -> None:
+    if value["cooperative"] and not limits.cooperative:
+        raise Problem("the device has no cooperative launches", NOT_SUPPORTED)
+
+
+def _cluster(value: np.void, limits: Limits) -> None:
+    dims = value["dims"].tolist()
+    if any(dims) and not limits.max_cluster:
+        raise Problem("the device has no clusters", NOT_SUPPORTED)
+    if any(dims) and not all(dims):
+        raise Problem(f"a cluster of {dims} blocks; each dimension must be at least 1")
+
+
+def _policy(value: np.void, limits: Limits) -> None:
+    if value["policy"] > 2:
+        raise Problem(f"there is no cluster scheduling policy of number {value['policy']}")
+
+
+def _any(value: np.void, limits: Limits) -> None:
+    """Whatever it is: the driver clamps a priority."""
+
+
+def _domains(value: np.void, limits: Limits) -> None:
+    if max(int(value["default"]), int(value["remote"])) >= limits.sync_domains:
+        raise Problem(f"the device has {limits.sync_domains} memory synchronisation domains, numbered from 0")
+
+
+def _domain(value: np.void, limits: Limits) -> None:
+    if value["domain"] > 1:
+        raise Problem(f"there is no memory synchronisation domain of number {value['domain']}")
+
+
+_REFUSALS: dict[int, Any] = {
+    ACCESS_POLICY_WINDOW: _window,
+    COOPERATIVE: _cooperative,
+    CLUSTER_DIMENSION: _cluster,
+    CLUSTER_SCHEDULING_POLICY: _policy,
+    PRIORITY: _any,
+    MEM_SYNC_DOMAIN_MAP: _domains,
+    MEM_SYNC_DOMAIN: _domain,
+    PREFERRED_CLUSTER_DIMENSION: _cluster,
+}
+
+
+def _dims(values: Values, number: int) -> list[int] | None:
+    """The dimensions of a cluster; None if the node has none."""
+    dims = values[number]["dims"].tolist() if number in values else []
+    return dims if any(dims) else None
+
+
+def require_clusters(values: Values, grid: tuple[int, ...], limits: Limits, large_allowed: bool) -> None:
+    """Refuse clusters that are too large or do not fill the grid."""
+    cluster, preferred = _dims(values, CLUSTER_DIMENSION), _dims(values, PREFERRED_CLUSTER_DIMENSION)
+    if cluster is None:
+        return
+    most = limits.max_cluster if large_allowed else min(limits.max_cluster, PORTABLE_CLUSTER)
+    for dims in filter(None, (cluster, preferred)):
+        if math.prod(dims) > most:
+            raise Problem(f"a cluster of {math.prod(dims)} blocks; the kernel takes {most}", INVALID_CLUSTER_SIZE)
+        if any(extent % part for extent, part in zip(grid, dims)):
+            raise Problem(f"clusters of {dims} blocks do not fill a grid of {list(grid)}", INVALID_CLUSTER_SIZE)
+    if preferred is not None and (
+        any(part % regular for part, regular in zip(preferred, cluster)) or preferred[2] != cluster[2]
+    ):
+        raise Problem(f"a preferred cluster of {preferred} blocks is no multiple of {cluster}", INVALID_CLUSTER_SIZE)
