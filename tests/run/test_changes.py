@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
+from graphdsl.declare.attributes import ATTRIBUTES
 from graphdsl.declare.nodes import KernelNode, MemcpyNode
 from graphdsl.run.changes import CHANGES, Kept
 from tests.conformance import kernels
@@ -26,7 +27,8 @@ def test_every_kind_of_node_has_a_row():
 def test_rows_name_fields_that_nodes_have(kind):
     row = CHANGES[kind]
     slots = {slot for each in kind.__mro__ for slot in getattr(each, "__slots__", ())}
-    assert {*row.fields, *row.fixed, *(kept.field for kept in row.kept)} <= slots
+    declared = slots | set(ATTRIBUTES) if "attributes" in slots else slots
+    assert {*row.fields, *row.fixed, *(kept.field for kept in row.kept)} <= declared
     assert not set(row.fields) & set(row.fixed)
     assert bool(row.call) == bool(row.fields)
 
