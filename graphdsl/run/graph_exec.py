@@ -19,7 +19,7 @@ from graphdsl.declare.definition import Definition, unknown_name
 from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.interop import ForeignArray
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import KernelNode, Node, named_operands
+from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
@@ -335,28 +335,11 @@ class GraphExec:
                 changes[name] = convert(value)
             elif name in self._plan.buffers:
                 adopted[name] = value, self._memory.adopt(name, value)
-                self._require_no_window(name, adopted[name][1].address)
+                self._shadow.require_movable(name, adopted[name][1].address)
                 changes[name] = adopted[name][1].address
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         return changes, adopted
-
-    def _require_no_window(self, name: str, address: int) -> None:
-        """Refuse other memory below an access policy: the driver carries attributes with no update."""
-        if address == self._updater.values[name]:
-            return
-        for index in self._packing.attributes:
-            node = self._updater.nodes[index]
-            window = node.window if isinstance(node, KernelNode) else None
-            if window is not None and window.buffer.name == name:
-                raise UpdateError(
-                    "the node has an access_policy over this memory, which the driver moves with no update",
-                    node=node.name,
-                    field=name,
-                    value=f"memory at {address:#x}",
-                    remedy="Copy into the memory that it has, or instantiate the graph again.",
-                    location=node.location,
-                )
 
     def preflight(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Preflight:
         """Say what `update` would do with the same arguments, without doing it.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import HostNode, Node
+from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.modules import LoadedKernel
@@ -101,6 +101,23 @@ class Shadow:
             self.packing.write_host(index, token)
 
     # Rules
+
+    def require_movable(self, name: str, address: int) -> None:
+        """Refuse other memory for a buffer below an access policy: the driver carries attributes with no update."""
+        if address == self.values[name]:
+            return
+        for index in self.packing.attributes:
+            node = self.nodes[index]
+            window = node.window if isinstance(node, KernelNode) else None
+            if window is not None and window.buffer.name == name:
+                raise UpdateError(
+                    "the node has an access_policy over this memory, which the driver moves with no update",
+                    node=node.name,
+                    field=name,
+                    value=f"memory at {address:#x}",
+                    remedy="Copy into the memory that it has, or instantiate the graph again.",
+                    location=node.location,
+                )
 
     def require_valid(self, indices: Iterable[int]) -> None:
         """Refuse what a check would: the same rules, on the nodes touched, with the values as they would be."""
