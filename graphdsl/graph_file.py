@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from graphdsl.declare.definition import unknown_name
+from graphdsl.declare.store import unknown_name
 from graphdsl.errors import GraphdslError
 from graphdsl.graph import Graph
 

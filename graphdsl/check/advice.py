@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.declare.condition import Condition
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.operands import Array
 
 
 @rule("GD701", "advice", "Copies to and from pinned memory")
@@ -79,9 +80,11 @@ def unused_operand(context: Context, found: Found) -> Iterator[Finding]:
             used.add(operand.buffer)
         if isinstance(operand, (Array, Expr)):
             used |= operand.params
+        if isinstance(operand, Condition):
+            used.add(operand)
     for name, operand in context.definition.operands.items():
         if operand not in used:
-            what = "buffer" if isinstance(operand, Buffer) else "param"
+            what = type(operand).__name__.lower()
             yield found(
                 "no node uses it",
                 field=f"{what} {name!r}",

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphdsl.check.rules import Named
-from graphdsl.declare.definition import Definition
+from graphdsl.declare.condition import Condition
+from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
@@ -125,8 +126,10 @@ class Context:
     ----------
     definition : Definition
         What is checked.
+    levels : list of Level
+        The graph itself, and every body in it.
     nodes : list of Node
-        All nodes of it, or those that an update touches.
+        The nodes of all levels, or those that an update touches.
     limits : Limits
         Of the target.
     values : mapping of str to number
@@ -150,6 +153,7 @@ class Context:
         compile: bool = False,
     ) -> None:
         self.definition = definition
+        self.levels = definition.levels
         self.nodes = list(nodes)
         self.limits = limits
         self.values = values
@@ -177,7 +181,7 @@ class Context:
         cls, definition: Definition, limits: Limits, given: Mapping[str, Any], *, compile: bool = False
     ) -> Context:
         """The context of a whole definition, with the values given for its params and the defaults of the others."""
-        made = cls(definition, definition.nodes, limits, {}, compile=compile)
+        made = cls(definition, definition.all_nodes, limits, {}, compile=compile)
         made.given = given
         made.values, made.misfits = _param_values(definition, given)
         return made
@@ -202,7 +206,7 @@ class Context:
         dims = {node.grid for node in kernels} | {node.block for node in kernels}
         launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
         windows = (node.window for node in self.attributed)
-        others = (use.operand for nodes in (self.copies, self.memsets, self.hosts) for use in uses_of(nodes))
+        others = (use.operand for use in uses_of(node for node in self.nodes if not isinstance(node, KernelNode)))
         operands = (*launched, *_leaves(self.arguments.values()), *windows, *others)
         return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr))}
 
@@ -223,6 +227,8 @@ class Context:
         """The value of a number or expression; None if it has none: a param is unset, or it divides by zero."""
         if type(operand) is int or not isinstance(operand, Expr):
             return operand
+        if isinstance(operand, Condition):  # its handle is the driver's to give
+            return None
         try:
             return self._evaluated[operand]
         except KeyError:
@@ -245,9 +251,9 @@ class Context:
             self.failures[expr] = f"has none: {problem}"
         return None
 
-    def owns(self, operand: Param | Buffer) -> bool:
+    def owns(self, operand: Operand) -> bool:
         """True if the operand was declared in this graph."""
-        return operand.definition is self.definition
+        return operand.definition is self.definition.root
 
     def origin(self, *operands: Any) -> str:
         """Where a value comes from, as a sentence; empty if no expression stands behind it.
@@ -420,30 +426,11 @@ def _param_values(definition: Definition, given: Mapping[str, Any]) -> tuple[dic
 def uses_of(nodes: Iterable[Node]) -> Iterator[Use]:
     """Every operand of the nodes, with its node and field."""
     for node in nodes:
-        for name, operand in fields_of(node):
+        for name, operand in node.fields():
             if isinstance(operand, tuple):
                 yield from (Use(node, name, leaf) for leaf in _leaves(operand))
             else:
                 yield Use(node, name, operand)
-
-
-def fields_of(node: Node) -> Iterator[tuple[str, Any]]:
-    """The fields of a node that hold operands, as messages call them."""
-    if isinstance(node, KernelNode):
-        yield from (("grid", node.grid), ("block", node.block), ("shared_bytes", node.shared_bytes))
-        for index, arg in enumerate(node.args):
-            yield argument_name(node, index), arg
-        if node.attributes is not None and node.window is not None:
-            yield "access_policy", node.window
-    elif isinstance(node, MemcpyNode):
-        yield from (("destination", node.destination), ("source", node.source))
-        if node.nbytes is not None:
-            yield "nbytes", node.nbytes
-    elif isinstance(node, MemsetNode):
-        yield from (("destination", node.destination), ("value", node.value))
-    elif isinstance(node, HostNode):
-        for index, arg in enumerate(node.args):
-            yield f"args[{index}]", arg
 
 
 def label(array: Array) -> str:
@@ -454,12 +441,6 @@ def label(array: Array) -> str:
 def sentences(*parts: str | None) -> str:
     """The sentences that there are, one behind the other."""
     return " ".join(part for part in parts if part)
-
-
-def argument_name(node: KernelNode, index: int) -> str:
-    """What messages call an argument: the kernel's own name for it, or its number where the kernel has none."""
-    parameters = node.kernel.parameters
-    return f"argument {parameters[index]!r}" if index < len(parameters) else f"args[{index}]"
 
 
 def _leaves(operands: Iterable[Any]) -> Iterator[Any]:

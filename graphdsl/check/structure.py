@@ -48,7 +48,11 @@ def cycle(context: Context, found: Found) -> Iterator[Finding]:
     load >> work
     ```
     """
-    dag = context.definition.dag
+    for level in context.levels:
+        yield from _cycles(level.dag, found)
+
+
+def _cycles(dag: nx.DiGraph[str], found: Found) -> Iterator[Finding]:
     position = {name: index for index, name in enumerate(dag)}
     # Most graphs are declared from front to back, which proves them acyclic at a glance.
     if all(position[source] < position[target] for source, targets in dag.adjacency() for target in targets):
@@ -105,17 +109,17 @@ def self_edge(context: Context, found: Found) -> Iterator[Finding]:
     load >> clear
     ```
     """
-    dag = context.definition.dag
-    for name, targets in dag.adjacency():
-        if name in targets:
-            yield found(
-                "an edge joins two different nodes",
-                node=dag.nodes[name]["node"],
-                field="edges",
-                value=f"{name} -> {name}",
-                remedy="Remove it.",
-                location=targets[name]["locations"][0],
-            )
+    for level in context.levels:
+        for name, targets in level.dag.adjacency():
+            if name in targets:
+                yield found(
+                    "an edge joins two different nodes",
+                    node=level.dag.nodes[name]["node"],
+                    field="edges",
+                    value=f"{name} -> {name}",
+                    remedy="Remove it.",
+                    location=targets[name]["locations"][0],
+                )
 
 
 @rule("GD103", "error", "No edge declared twice", subject="graph")
@@ -145,7 +149,11 @@ def duplicate_edge(context: Context, found: Found) -> Iterator[Finding]:
     load >> clear
     ```
     """
-    dag = context.definition.dag
+    for level in context.levels:
+        yield from _duplicates(level.dag, found)
+
+
+def _duplicates(dag: nx.DiGraph[str], found: Found) -> Iterator[Finding]:
     for source, targets in dag.adjacency():
         for target, edge in targets.items():
             places = edge["locations"]
@@ -163,9 +171,10 @@ def duplicate_edge(context: Context, found: Found) -> Iterator[Finding]:
 
 @rule("GD104", "error", "Both ends of an edge in one graph", subject="graph")
 def foreign_edge(context: Context, found: Found) -> Iterator[Finding]:
-    """An edge joins nodes of the graph that it is declared in.
+    """An edge joins nodes of one graph, or of one body in it.
 
-    **Why.** Graphs are launched one by one; what is ordered between them, streams and events order.
+    **Why.** Graphs are launched one by one; what is ordered between them, streams and events order. A body runs as a
+    part of the node that holds it: edges of that node order all of it.
 
     **Source.** CUDA Driver API, `cuGraphAddDependencies`: both nodes belong to the graph.
 
@@ -184,20 +193,21 @@ def foreign_edge(context: Context, found: Found) -> Iterator[Finding]:
     g.empty(name="start") >> g.memset(y, 0)
     ```
     """
-    definition = context.definition
-    for name, data in definition.dag.nodes.data():
-        for source, target, place in data.get("foreign", ()):
-            stranger = target if source.definition is definition else source
-            yield found(
-                f"node {stranger.name!r} belongs to graph {stranger.definition.name!r}, and an edge joins nodes of "
-                f"one graph, here {definition.name!r}",
-                node=data["node"],
-                nodes=(name,),
-                field="edges",
-                value=f"{source.name} -> {target.name}",
-                remedy="Declare both nodes in one graph.",
-                location=place,
-            )
+    for level in context.levels:
+        for name, data in level.dag.nodes.data():
+            for source, target, place in data.get("foreign", ()):
+                stranger = target if source.definition is level else source
+                yield found(
+                    f"node {stranger.name!r} belongs to {stranger.definition.title}, and an edge joins nodes of "
+                    f"one level, here {level.title}",
+                    node=data["node"],
+                    nodes=(name,),
+                    field="edges",
+                    value=f"{source.name} -> {target.name}",
+                    remedy="Declare both nodes in one graph or body; an edge of the node that holds a body orders "
+                    "all of it.",
+                    location=place,
+                )
 
 
 @rule("GD105", "error", "Operands of this graph")

@@ -1,25 +1,17 @@
-"""The definition of a graph: nodes and edges in one `networkx.DiGraph`, and the operands by name.
+"""The definition of a graph: the methods that declare its operands and nodes.
 
-Recording is lenient where a check can name the defect better and together with others (cycles, duplicate edges,
-nodes of other graphs), and strict where nothing sensible could be recorded (a name taken twice, a kernel that is
-none). This module must not judge, plan or run anything.
+They are strict where nothing sensible could be recorded (a name taken twice, a kernel that is none). This module must
+not judge, plan or run anything.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from functools import partial
-from pathlib import Path
-from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import networkx as nx
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.attributes import launch_attributes
+from graphdsl.declare.condition import Condition, checked_cases, require_condition
+from graphdsl.declare.embed import bound_operands, checked_child, copy_level
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     arguments,
@@ -34,50 +26,51 @@ from graphdsl.declare.given import (
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
+    ChildNode,
+    ConditionalNode,
     EmptyNode,
+    Form,
     HostNode,
     KernelNode,
     MemcpyNode,
     MemsetNode,
-    Node,
     NodeOrNodes,
-    flatten,
 )
 from graphdsl.declare.operands import Array, Buffer, Extent, Space
-from graphdsl.errors import DeclarationError, GraphdslError, Location
+from graphdsl.declare.store import Level, declared_here
+from graphdsl.errors import DeclarationError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from graphdsl.declare.attributes import GivenAttributes
 
-_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
-
-NodeType = TypeVar("NodeType", bound=Node)
+Operand = Buffer | Param | Condition
 
 
-class Definition:
+class Definition(Level):
     """Nodes, edges and operands of a graph. Users make a `Graph`, which adds what can be done with one.
+
+    Bodies of child and conditional nodes are definitions too: they share the operands of the graph that holds them.
 
     Attributes
     ----------
-    name : str
-        What drawings and messages call the graph.
-    dag : networkx.DiGraph
-        The nodes and edges, to be read: only the methods of the graph add to it. Keys are node names; a node has the
-        attribute ``node``, an edge the attribute ``locations`` (where it was declared, once for each time). Edges to
-        nodes of other graphs, which are errors, are kept in the attribute ``foreign`` of the node of this graph.
+    name, dag, root
+        As `Level` has them.
     operands : dict
-        `Buffer` and `Param` objects by name, in the order of declaration.
+        `Buffer`, `Param` and `Condition` objects by name, in the order of declaration.
     """
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = checked_name(name, "a graph")
-        self._dag: nx.DiGraph[str] = nx.DiGraph()
-        self.dag: nx.DiGraph[str] = self._dag.copy(as_view=True)
-        self.operands: dict[str, Buffer | Param] = {}
-        self._scopes: list[str] = []
-        self._sequences: list[Node | None] = []
+        super().__init__(checked_name(name, "a graph"))
+        self.operands: dict[str, Operand] = {}
+
+    def _body(self, name: str) -> Definition:
+        """A body of a node of this level: what is declared in it is named ``name/…``."""
+        made = object.__new__(Definition)
+        Level.__init__(made, name, self.root, f"{name}/")
+        made.operands = self.operands
+        return made
 
     # Operands
 
@@ -105,7 +98,7 @@ class Definition:
         dtype('float32')
         """
         full = self._operand_name(name)
-        made = Param(full, checked_dtype(dtype, full, scalar=True), default, self, _location())
+        made = Param(full, checked_dtype(dtype, full, scalar=True), default, self.root, declared_here())
         self.operands[full] = made
         return made
 
@@ -137,7 +130,9 @@ class Definition:
 
     def _buffer(self, name: str, shape: Any, dtype: Any, space: Space) -> Buffer:
         full = self._operand_name(name)
-        made = Buffer(full, checked_shape(shape, full), checked_dtype(dtype, full), space, self, location=_location())
+        made = Buffer(
+            full, checked_shape(shape, full), checked_dtype(dtype, full), space, self.root, location=declared_here()
+        )
         self.operands[full] = made
         return made
 
@@ -170,13 +165,35 @@ class Definition:
             found.shape,
             checked_dtype(found.dtype, full),
             found.space,
-            self,
+            self.root,
             strides=found.strides,
             owner=owner,
             keep=found.keep,
             readonly=found.readonly,
-            location=_location(),
+            location=declared_here(),
         )
+        self.operands[full] = made
+        return made
+
+    def condition(self, name: str, default: int | None = None) -> Condition:
+        """Declare a value that decides what a conditional node does; kernels set it.
+
+        A kernel takes it as an argument (a uint64) and calls ``graphdsl.device.set_condition(condition, value)``.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the operands; a scope prefixes it.
+        default : int, optional
+            The value at the start of each launch, a uint32. Without one it is undefined until a kernel sets it.
+
+        Examples
+        --------
+        >>> Definition().condition("more", default=1)
+        more
+        """
+        full = self._operand_name(name)
+        made = Condition(full, default, self.root, declared_here())
         self.operands[full] = made
         return made
 
@@ -227,7 +244,7 @@ class Definition:
         node = KernelNode(
             full,
             self,
-            _location(),
+            declared_here(),
             made,
             dim3(grid, full, "grid"),
             dim3(block, full, "block"),
@@ -262,7 +279,7 @@ class Definition:
         require_array(source, name, "source")
         full = self._node_name(name, f"{_last(source)}_to_{_last(destination)}")
         size = None if nbytes is None else extent(nbytes, full, "nbytes")
-        return self._add(MemcpyNode(full, self, _location(), destination, source, size), after)
+        return self._add(MemcpyNode(full, self, declared_here(), destination, source, size), after)
 
     def memset(self, destination: Array, value: Any, *, name: str | None = None, after: NodeOrNodes = ()) -> MemsetNode:
         """Declare that every element of ``destination`` is set to ``value``.
@@ -279,7 +296,7 @@ class Definition:
         """
         require_array(destination, name, "destination")
         full = self._node_name(name, f"set_{_last(destination)}")
-        return self._add(MemsetNode(full, self, _location(), destination, value), after)
+        return self._add(MemsetNode(full, self, declared_here(), destination, value), after)
 
     def host(
         self,
@@ -304,221 +321,141 @@ class Definition:
         """
         checked_function(function, name)
         full = self._node_name(name, name_of(function, "host").strip("<>"))
-        return self._add(HostNode(full, self, _location(), function, arguments(args, full)), after)
+        return self._add(HostNode(full, self, declared_here(), function, arguments(args, full)), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
-        return self._add(EmptyNode(self._node_name(name, "empty"), self, _location()), after)
+        return self._add(EmptyNode(self._node_name(name, "empty"), self, declared_here()), after)
 
-    # Edges and grouping
+    # Nodes that hold others
 
-    def edge(self, before: NodeOrNodes, after: NodeOrNodes) -> None:
-        """Order each node of ``after`` behind each node of ``before``; both may be lists.
+    def child(
+        self,
+        graph: Definition,
+        bind: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> ChildNode:
+        """Declare another graph as one node of this one.
 
-        Examples
-        --------
-        >>> graph = Definition()
-        >>> a, b, c, d = (graph.empty(name=name) for name in "abcd")
-        >>> graph.edge([a, b], [c, d])
-        >>> list(graph.dag.edges)
-        [('a', 'c'), ('a', 'd'), ('b', 'c'), ('b', 'd')]
-        """
-        location = _location()
-        befores, afters = flatten(before), flatten(after)
-        for source in befores:
-            for target in afters:
-                if source.definition is not self and target.definition is not self:
-                    raise DeclarationError(
-                        f"an edge of graph {self.name!r} joins nodes of that graph",
-                        node=source.name,
-                        field="edge",
-                        value=f"{source.name} >> {target.name}",
-                        remedy="Call edge on the graph that the nodes belong to.",
-                    )
-        for source in befores:
-            for target in afters:
-                self._add_edge(source, target, location)
+        The graph is copied as it is now: later changes of it do not reach this one. Its nodes and operands are named
+        behind the name of the node, such as ``"filter/gain"``.
 
-    def _add_edge(self, source: Node, target: Node, location: Location) -> None:
-        if source.definition is self and target.definition is self:
-            edge = self._dag.get_edge_data(source.name, target.name)
-            if edge is None:
-                self._dag.add_edge(source.name, target.name, locations=(location,))
-            else:
-                edge["locations"] += (location,)
-            return
-        # Kept on both ends: whichever graph is checked, the edge is missing there.
-        for end in (source, target):
-            end.definition._dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
-
-    def scope(self, name: str) -> AbstractContextManager[None]:
-        """Prefix the names of what is declared inside with ``name/``; drawings show a cluster.
+        Parameters
+        ----------
+        graph : Graph
+            What the node does; it can be a child any number of times.
+        bind : dict, optional
+            What stands for operands of ``graph``, by their names there: arrays of this graph for its buffers, numbers,
+            params and expressions for its params. The others become operands of this graph.
+        name, after
+            As for `kernel`; the default name is that of the graph.
 
         Examples
         --------
-        >>> graph = Definition()
-        >>> with graph.scope("layer0"):
-        ...     graph.empty(name="start").name
-        'layer0/start'
+        >>> import numpy as np
+        >>> clear = Definition("clear")
+        >>> _ = clear.memset(clear.device_array("x", 4, np.float32), 0, name="set")
+        >>> graph = Definition("demo")
+        >>> y = graph.device_array("y", 4, np.float32)
+        >>> node = graph.child(clear, {"x": y})
+        >>> node.name, [node.name for node in node.body.nodes], list(graph.operands)
+        ('clear', ['clear/set'], ['y'])
         """
-        return _Block(partial(self._scopes.append, checked_name(name, "a scope")), self._scopes.pop)
+        checked_child(graph, self, name)
+        full = self._node_name(name, graph.name)
+        substitutes = bound_operands(graph, self, full, {} if bind is None else bind)
+        body = self._body(full)
+        self._add(node := ChildNode(full, self, declared_here(), body, graph.name), after)
+        copy_level(graph, body, substitutes, f"{full}/")
+        return node
 
-    def sequence(self) -> AbstractContextManager[None]:
-        """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
-        return _Block(self._begin_sequence, self._end_sequence)
+    def if_(self, condition: Condition, *, name: str | None = None, after: NodeOrNodes = ()) -> ConditionalNode:
+        """Declare a node that runs its body if ``condition`` is not 0, and its other body, ``otherwise``, if it is.
 
-    def _begin_sequence(self) -> None:
-        self._sequences.append(self._sequences[-1] if self._sequences else None)
+        Parameters
+        ----------
+        condition : Condition
+            Belongs to this node alone.
+        name, after
+            As for `kernel`.
 
-    def _end_sequence(self) -> None:
-        last = self._sequences.pop()
-        if self._sequences:
-            self._sequences[-1] = last
-
-    # Looking things up
-
-    @property
-    def nodes(self) -> list[Node]:
-        """All nodes, in the order of declaration."""
-        return [data["node"] for _, data in self.dag.nodes.data()]
-
-    def node(self, name: str) -> Node:
-        """The node of that name.
-
-        Raises
-        ------
-        DeclarationError
-            If there is none; close names are suggested.
+        Examples
+        --------
+        >>> graph = Definition("demo")
+        >>> large = graph.condition("large", default=0)
+        >>> branch = graph.if_(large, name="branch")
+        >>> with branch as body:
+        ...     body.empty(name="shrink").name
+        'branch/then/shrink'
+        >>> branch.otherwise.empty(name="keep").name
+        'branch/otherwise/keep'
         """
-        try:
-            return self.dag.nodes[name]["node"]  # type: ignore[no-any-return]
-        except KeyError:
-            raise unknown_name(name, self.dag, "node") from None
+        return self._conditional("if", condition, ("then", "otherwise"), name, after)
 
-    def to_networkx(self) -> nx.DiGraph[str]:
-        """A copy of the DAG for networkx: keys are node names.
+    def while_(self, condition: Condition, *, name: str | None = None, after: NodeOrNodes = ()) -> ConditionalNode:
+        """Declare a node that runs its body again and again while ``condition`` is not 0; a kernel in it sets it to 0.
 
-        Returns
-        -------
-        networkx.DiGraph
-            Nodes have the attributes ``kind``, ``scope`` and ``node``; the graph has ``name``.
+        Parameters
+        ----------
+        condition, name, after
+            As for `if_`.
+
+        Examples
+        --------
+        >>> graph = Definition("demo")
+        >>> more = graph.condition("more", default=1)
+        >>> with graph.while_(more, name="loop") as body:
+        ...     body.empty(name="step").name
+        'loop/step'
         """
-        copy: nx.DiGraph[str] = nx.DiGraph(name=self.name)
-        for name, data in self.dag.nodes.data():
-            node = data["node"]
-            copy.add_node(name, kind=node.kind, scope=node.scope, node=node)
-        copy.add_edges_from(self.dag.edges)
-        return copy
+        return self._conditional("while", condition, ("",), name, after)
 
-    def __copy__(self) -> Definition:
-        raise DeclarationError(
-            "a graph is copied whole, or its copy would share nodes and operands with it",
-            value=repr(self),
-            remedy="Use copy.deepcopy, or declare it in a function that makes a new graph at each call.",
+    def switch(
+        self, condition: Condition, cases: int, *, name: str | None = None, after: NodeOrNodes = ()
+    ) -> ConditionalNode:
+        """Declare a node that runs the body whose number is the value of ``condition``, and none if there is none.
+
+        Parameters
+        ----------
+        condition, name, after
+            As for `if_`.
+        cases : int
+            Number of bodies.
+
+        Examples
+        --------
+        >>> graph = Definition("demo")
+        >>> choice = graph.switch(graph.condition("which", default=0), 3, name="choice")
+        >>> choice.bodies[2].empty(name="stop").name
+        'choice/2/stop'
+        """
+        return self._conditional(
+            "switch", condition, [str(case) for case in range(checked_cases(cases, name))], name, after
         )
 
-    def __len__(self) -> int:
-        return len(self.dag)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {len(self.dag)} nodes, {self.dag.number_of_edges()} edges>"
+    def _conditional(
+        self, form: Form, condition: Any, bodies: Iterable[str], name: str | None, after: NodeOrNodes
+    ) -> ConditionalNode:
+        require_condition(condition, name)
+        full = self._node_name(name, form)
+        made = tuple(self._body(f"{full}/{body}" if body else full) for body in bodies)
+        return self._add(ConditionalNode(full, self, declared_here(), form, condition, made), after)
 
     # Names
 
     def _operand_name(self, name: str) -> str:
-        full = "/".join([*self._scopes, checked_name(name, "an operand")])
+        full = self._full_prefix() + checked_name(name, "an operand")
         if full in self.operands:
             raise DeclarationError(
-                f"graph {self.name!r} already has an operand of this name",
+                f"graph {self.root.name!r} already has an operand of this name",
                 field="name",
                 value=repr(full),
                 remedy="Choose another name, or make a new Graph.",
                 location=self.operands[full].location,
             )
         return full
-
-    def _node_name(self, name: str | None, fallback: str) -> str:
-        prefix = "".join(f"{scope}/" for scope in self._scopes) if self._scopes else ""
-        if name is not None:
-            full = prefix + checked_name(name, "a node")
-            if full in self._dag:
-                raise DeclarationError(
-                    f"graph {self.name!r} already has a node of this name",
-                    node=full,
-                    field="name",
-                    remedy="Choose another name, or leave it out and one is made.",
-                    location=self._dag.nodes[full]["node"].location,
-                )
-            return full
-        full = prefix + fallback
-        if full not in self._dag:
-            return full
-        # Where the last free number was is kept, so that a thousand nodes of one kernel take linear time.
-        numbers = self._dag.graph.setdefault("numbers", {})
-        for number in itertools.count(numbers.get(full, 1)):
-            if f"{full}_{number}" not in self._dag:
-                numbers[full] = number + 1
-                return f"{full}_{number}"
-        raise AssertionError("unreachable: count never ends")
-
-    def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
-        befores = flatten(after) if after else []
-        self._dag.add_node(node.name, node=node)
-        if self._sequences:
-            if self._sequences[-1] is not None and self._sequences[-1] not in befores:
-                befores.insert(0, self._sequences[-1])
-            self._sequences[-1] = node
-        for before in befores:
-            self._add_edge(before, node, node.location)
-        return node
-
-
-class _Block(AbstractContextManager[None]):
-    """A ``with`` block of a graph, which may be entered again."""
-
-    def __init__(self, begin: Callable[[], Any], end: Callable[[], Any]) -> None:
-        self._begin = begin
-        self._end = end
-
-    def __enter__(self) -> None:
-        self._begin()
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-
-def unknown_name(
-    name: Any, known: Iterable[str], what: str, error: type[GraphdslError] = DeclarationError
-) -> GraphdslError:
-    """The error for a name that is not there, with close ones as the remedy."""
-    import difflib
-
-    names = list(known)
-    close = difflib.get_close_matches(str(name), names, n=3) or names[:5]
-    remedy = f"Names close to it: {', '.join(close)}." if close else f"There is no {what} at all."
-    return error(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
-
-
-def _location() -> Location:
-    """File and line of the first frame outside the package: where the user declared it."""
-    frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
-        frame = frame.f_back
-    # Loops declare thousands of nodes at one place: they share one tuple, which also spares the garbage collector.
-    code = frame.f_code
-    place = (id(code), frame.f_lasti)
-    known, found = _places.get(place, _NOWHERE)
-    if known is not code:  # code objects of different places can be equal, and are slow to compare
-        if len(_places) >= _MOST_PLACES:
-            _places.clear()
-        found = (code.co_filename, frame.f_lineno)
-        _places[place] = (code, found)
-    return found
-
-
-_MOST_PLACES = 10_000
-_NOWHERE: tuple[CodeType | None, Location] = (None, ("", 0))
-_places: dict[tuple[int, int], tuple[CodeType | None, Location]] = {}
 
 
 def _last(array: Array) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from graphdsl.errors import DeclarationError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
-    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.store import Level
 
 Number = int | float | complex | np.generic
 Scalar = Union[Number, "Expr"]
@@ -193,7 +193,7 @@ class Param(Expr):
         name: str,
         dtype: np.dtype[Any],
         default: Any | None,
-        definition: Definition,
+        definition: Level,
         location: Location | None = None,
     ) -> None:
         self.name = name
@@ -418,6 +418,50 @@ def number_text(value: Any) -> str:
 def value_of(operand: Any, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
     """``operand`` itself if it is a number, else its value given one for each param by name."""
     return operand.evaluate(values, memo) if isinstance(operand, Expr) else operand
+
+
+def substituted(expr: Expr, substitutes: Mapping[Expr, Any], memo: dict[Expr, Any]) -> Any:
+    """The expression with other operands in the place of some; a number where no operand is left.
+
+    Parameters
+    ----------
+    expr : Expr
+        Stays as it is.
+    substitutes : mapping of Expr to Expr or number
+        What stands for params.
+    memo : dict
+        Shares sub-results between calls.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> n = Definition().param("n", np.int32)
+    >>> rows = Definition().param("rows", np.int32)
+    >>> substituted(cdiv(n, 256) + 1, {n: rows}, {}), substituted(cdiv(n, 256) + 1, {n: 512}, {})
+    ((cdiv(rows, 256) + 1), 3)
+    """
+    if not isinstance(expr, BinaryExpr):
+        return substitutes.get(expr, expr)
+    pending: list[BinaryExpr] = [expr]  # a stack of its own, as in `BinaryExpr.evaluate`
+    while pending:
+        top = pending[-1]
+        missing = [side for side in (top.left, top.right) if isinstance(side, BinaryExpr) and side not in memo]
+        if missing:
+            pending += missing
+            continue
+        left, right = (_substitute(side, substitutes, memo) for side in (top.left, top.right))
+        if isinstance(left, Expr) or isinstance(right, Expr):
+            memo[top] = _binary_expr(top.function, left, right, top.dtype)
+        else:
+            memo[top] = _FUNCTIONS[top.function](left, right)
+        pending.pop()
+    return memo[expr]
+
+
+def _substitute(side: Any, substitutes: Mapping[Expr, Any], memo: Mapping[Expr, Any]) -> Any:
+    if isinstance(side, BinaryExpr):
+        return memo[side]
+    return substitutes.get(side, side) if isinstance(side, Expr) else side
 
 
 def convert_scalar(

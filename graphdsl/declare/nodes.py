@@ -7,9 +7,10 @@ sense: it records what was said, and `graphdsl.check` judges it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from graphdsl.declare.attributes import LaunchAttributes
+from graphdsl.declare.condition import Condition
 from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 NodeType = TypeVar("NodeType", bound="Node")
 Dim3 = tuple[Extent, Extent, Extent]
+
+Port = Literal["default", "programmatic", "launch_order"]
+"""When an edge lets its target start, in CUDA's words: once the source is done; once all blocks of the source have
+called for it or ended; once all blocks of the source have begun. The last two make an edge programmatic."""
+
+Form = Literal["if", "while", "switch"]
+"""What a conditional node does with its bodies."""
 
 
 class Node:
@@ -33,13 +41,16 @@ class Node:
     name : str
         Unique in the graph.
     definition : Definition
-        The graph it belongs to.
+        The graph or the body that it belongs to.
     location : tuple of str and int
         File and line of the declaration.
+    bodies : tuple of Definition
+        Those whose nodes it holds; most kinds have none.
     """
 
     __slots__ = ("definition", "location", "name")
     kind: ClassVar[str] = "node"
+    bodies: tuple[Definition, ...] = ()
 
     def __init__(self, name: str, definition: Definition, location: Location) -> None:
         self.name = name
@@ -54,6 +65,10 @@ class Node:
     def operands(self) -> tuple[Any, ...]:
         """Everything that the node works on: arrays, expressions and literals, in the order of its fields."""
         return ()
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        """What it works on with the field that holds it, as messages call the field."""
+        return iter(())
 
     def replaced(self: NodeType, **fields: Any) -> NodeType:
         """A copy of the node with other values for some of its fields; the node itself stays as it is."""
@@ -175,6 +190,18 @@ class KernelNode(Node):
         operands = (*self.grid, *self.block, self.shared_bytes, *self.args)
         return operands if self.attributes is None or self.window is None else (*operands, self.window)
 
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield from (("grid", self.grid), ("block", self.block), ("shared_bytes", self.shared_bytes))
+        for index, arg in enumerate(self.args):
+            yield self.argument_name(index), arg
+        if self.attributes is not None and self.window is not None:
+            yield "access_policy", self.window
+
+    def argument_name(self, index: int) -> str:
+        """What messages call an argument: the kernel's own name for it, or its number where the kernel has none."""
+        parameters = self.kernel.parameters
+        return f"argument {parameters[index]!r}" if index < len(parameters) else f"args[{index}]"
+
 
 class MemcpyNode(Node):
     """A copy of bytes from ``source`` to ``destination``.
@@ -212,6 +239,11 @@ class MemcpyNode(Node):
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.source, self.size)
 
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield from (("destination", self.destination), ("source", self.source))
+        if self.nbytes is not None:
+            yield "nbytes", self.nbytes
+
 
 class MemsetNode(Node):
     """Every element of ``destination`` set to one value.
@@ -237,6 +269,9 @@ class MemsetNode(Node):
 
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.value)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield from (("destination", self.destination), ("value", self.value))
 
 
 class HostNode(Node):
@@ -268,12 +303,100 @@ class HostNode(Node):
     def operands(self) -> tuple[Any, ...]:
         return self.args
 
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        return ((f"args[{index}]", arg) for index, arg in enumerate(self.args))
+
 
 class EmptyNode(Node):
     """Does nothing: a barrier that turns n times m edges into n plus m."""
 
     __slots__ = ()
     kind = "empty"
+
+
+class ChildNode(Node):
+    """A whole graph as one node.
+
+    Attributes
+    ----------
+    bodies : tuple of Definition
+        One: the nodes of the graph, as they were when it became a child.
+    graph : str
+        Name of the graph.
+    """
+
+    __slots__ = ("bodies", "graph")
+    kind = "child"
+    bodies: tuple[Definition, ...]
+
+    def __init__(self, name: str, definition: Definition, location: Location, body: Definition, graph: str) -> None:
+        super().__init__(name, definition, location)
+        self.bodies = (body,)
+        self.graph = graph
+
+    @property
+    def body(self) -> Definition:
+        """The nodes of the graph."""
+        return self.bodies[0]
+
+
+class ConditionalNode(Node):
+    """Runs one of its bodies, or one body again and again, as the value of a condition says.
+
+    In a ``with`` statement it gives its first body.
+
+    Attributes
+    ----------
+    form : "if", "while" or "switch"
+        What it does with the bodies.
+    condition : Condition
+        What decides; it belongs to this node alone.
+    bodies : tuple of Definition
+        Of an if the body for any value but 0, and the one for 0; of a while one; of a switch one for each case.
+    """
+
+    __slots__ = ("bodies", "condition", "form")
+    kind = "conditional"
+    bodies: tuple[Definition, ...]
+
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        location: Location,
+        form: Form,
+        condition: Condition,
+        bodies: tuple[Definition, ...],
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.form = form
+        self.condition = condition
+        self.bodies = bodies
+
+    @property
+    def otherwise(self) -> Definition:
+        """The body of an if for the value 0; it may stay empty."""
+        if self.form == "if":
+            return self.bodies[1]
+        raise DeclarationError(
+            "only an if has a body for otherwise",
+            node=self.name,
+            field="otherwise",
+            value=f"a {self.form}",
+            remedy="Use bodies, or declare it with if_.",
+        )
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.condition,)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield "condition", self.condition
+
+    def __enter__(self) -> Definition:
+        return self.bodies[0]
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
@@ -287,6 +410,8 @@ def _named(operand: Any) -> Iterator[tuple[str, Any]]:
             yield from _named(item)
     elif isinstance(operand, Array):
         yield operand.buffer.name, operand.buffer
+    elif isinstance(operand, Condition):
+        yield operand.name, operand
     if isinstance(operand, (Array, Expr)):
         for param in operand.params:
             yield param.name, param

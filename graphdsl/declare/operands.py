@@ -6,6 +6,7 @@ bound when a graph is instantiated. This module must know nothing of nodes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,7 +16,7 @@ from graphdsl.declare.expressions import Expr, cdiv, extent_expr
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:
-    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.store import Level
 
 Space = Literal["device", "pinned", "pageable"]
 """Where memory lives: on the device; page-locked on the host (the device can reach it); ordinary host memory."""
@@ -124,7 +125,7 @@ class Buffer(Array):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         space: Space,
-        definition: Definition,
+        definition: Level,
         *,
         strides: tuple[int, ...] | None = None,
         owner: Any = None,
@@ -161,6 +162,14 @@ class Buffer(Array):
         """Bytes from the first element to the end of the last, which the memory must have."""
         shape: Any = self.shape  # a buffer's are numbers
         return span_nbytes(shape, self.strides, self.dtype.itemsize)
+
+    def renamed(self, name: str, definition: Level) -> Buffer:
+        """The same buffer in another graph, by another name; external memory is adopted there too."""
+        made = object.__new__(Buffer)
+        for slot in (*Array.__slots__, *Buffer.__slots__):
+            setattr(made, slot, getattr(self, slot))
+        made.buffer, made.name, made.definition = made, name, definition
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
         # A copy of a graph adopts the same external memory: that is not the graph's to copy.
@@ -242,6 +251,26 @@ def span_nbytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int)
     if 0 in shape:
         return 0
     return sum(stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)) + itemsize
+
+
+def rebased(view: View, base: Array, extent: Callable[[Extent], Extent]) -> View:
+    """The same part of another array, which has the shape and the strides of the buffer that ``view`` is part of.
+
+    Parameters
+    ----------
+    view : View
+        Stays as it is.
+    base : Buffer or View
+        What it becomes part of.
+    extent : callable
+        Gives the sizes and indices of the new view from those of the old.
+    """
+    offset = _plus(base.offset, extent(view.offset))
+    bounds = [Bounds(axis, *map(extent, extents)) for axis, *extents in view.bounds]
+    if isinstance(base, View):
+        bounds = [*base.bounds, *bounds]
+    text = (repr(base) if isinstance(base, View) else base.buffer.name) + view.text[len(view.buffer.name) :]
+    return View(base.buffer, offset, tuple(map(extent, view.shape)), view.strides, tuple(bounds), text)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int, order: str = "C") -> tuple[int, ...]:

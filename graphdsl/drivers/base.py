@@ -15,7 +15,7 @@ import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
-from graphdsl.drivers.structs import EMPTY, HOST, KERNEL, MEMCPY, MEMSET
+from graphdsl.drivers.structs import EMPTY, GENERIC, HOST, KERNEL, MEMCPY, MEMSET
 from graphdsl.errors import DriverError
 
 Handle = int
@@ -196,10 +196,29 @@ class Driver(Protocol):
     def graph_kernel_node_get_attribute(self, node: Handle, attribute: int, value: Address) -> None:
         """Write the value that an attribute of a kernel node has to an address (`cuGraphKernelNodeGetAttribute`)."""
 
+    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
+        """Add a node of any kind without dependencies (`cuGraphAddNode`); ``params`` is a `NODE_PARAMS`.
+
+        What the driver gives back besides the node, it writes into the params.
+        """
+
+    def graph_child_graph_node_get_graph(self, node: Handle) -> Handle:
+        """The graph inside of a child graph node (`cuGraphChildGraphNodeGetGraph`): what is added to it is in it."""
+
+    def graph_conditional_handle_create(self, graph: Handle, default: int, flags: int) -> Handle:
+        """What a kernel sets and a conditional node asks (`cuGraphConditionalHandleCreate`)."""
+
     def graph_add_dependencies(
-        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+        self,
+        graph: Handle,
+        sources: np.ndarray[Any, Any],
+        targets: np.ndarray[Any, Any],
+        edge_data: np.ndarray[Any, Any] | None = None,
     ) -> None:
-        """Add edges, one for each pair of node handles (`cuGraphAddDependencies`); both arrays are uint64."""
+        """Add edges, one for each pair of node handles (`cuGraphAddDependencies`).
+
+        ``sources`` and ``targets`` are uint64; ``edge_data`` has an `EDGE_DATA` for each edge, None makes all full.
+        """
 
     def graph_destroy(self, graph: Handle) -> None:
         """Destroy a graph (`cuGraphDestroy`)."""
@@ -237,6 +256,9 @@ class Driver(Protocol):
 
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         """Change a host node of an exec (`cuGraphExecHostNodeSetParams`)."""
+
+    def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Change a node of any kind of an exec (`cuGraphExecNodeSetParams`); ``params`` is a `NODE_PARAMS`."""
 
     def graph_exec_set_params(
         self,
@@ -280,6 +302,7 @@ class OneByOne:
             MEMSET: self.graph_add_memset_node,
             HOST: self.graph_add_host_node,
             EMPTY: lambda graph, params: self.graph_add_empty_node(graph),
+            GENERIC: self.graph_add_node,
         }
         handles = np.zeros(len(kinds), np.uint64)
         for index, (kind, address) in enumerate(zip(kinds.tolist(), params.tolist(), strict=True)):
@@ -300,6 +323,7 @@ class OneByOne:
             MEMCPY: self.graph_exec_memcpy_node_set_params,
             MEMSET: self.graph_exec_memset_node_set_params,
             HOST: self.graph_exec_host_node_set_params,
+            GENERIC: self.graph_exec_node_set_params,
         }
         calls = zip(kinds.tolist(), nodes.tolist(), params.tolist(), strict=True)
         for index, (kind, node, address) in enumerate(calls):

@@ -23,7 +23,7 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
 from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
-from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, EMPTY, MEMCPY, MEMSET
+from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, EDGE_DATA, EMPTY, GENERIC, MEMCPY, MEMSET
 from graphdsl.errors import DriverError, GraphdslError
 
 _logger = logging.getLogger("graphdsl")
@@ -34,8 +34,9 @@ _PROC_FLAGS = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
 _NOT_FOUND = 500
 
 # The driver's functions by the kind of node, in the order of `graphdsl.drivers.structs`.
-_ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty"))
-_SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host"))
+_ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty", ""))
+# An empty node has nothing to set, and is never sent.
+_SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host", "", ""))
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
@@ -324,20 +325,36 @@ class CudaDevice(OneByOne):
             found = _call(driver.cuGraphKernelNodeGetAttribute, node, driver.CUkernelNodeAttrID(attribute))
         ctypes.memmove(value, found.getPtr(), ATTRIBUTE_VALUE_BYTES)
 
+    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
+        return int(_call(driver.cuGraphAddNode, graph, None, None, 0, driver.CUgraphNodeParams(_ptr=params)))
+
+    def graph_child_graph_node_get_graph(self, node: Handle) -> Handle:
+        return int(_call(driver.cuGraphChildGraphNodeGetGraph, node))
+
+    def graph_conditional_handle_create(self, graph: Handle, default: int, flags: int) -> Handle:
+        return int(_call(driver.cuGraphConditionalHandleCreate, graph, self.context, default, flags))
+
     def graph_add_dependencies(
-        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+        self,
+        graph: Handle,
+        sources: np.ndarray[Any, Any],
+        targets: np.ndarray[Any, Any],
+        edge_data: np.ndarray[Any, Any] | None = None,
     ) -> None:
+        data = 0 if edge_data is None else edge_data.ctypes.data
         compiled = _compiled()
         if compiled is not None:
             code = compiled.loops.add_dependencies(
-                compiled.current, self.context, compiled.add_dependencies, graph, sources, targets
+                compiled.current, self.context, compiled.add_dependencies, graph, sources, targets, data
             )
             if code:
                 raise _error("cuGraphAddDependencies", driver.CUresult(code))
             return
         befores = [driver.CUgraphNode(handle) for handle in sources.tolist()]
         afters = [driver.CUgraphNode(handle) for handle in targets.tolist()]
-        _call(driver.cuGraphAddDependencies, graph, befores, afters, None, len(befores))
+        size = EDGE_DATA.itemsize
+        edges = [driver.CUgraphEdgeData(_ptr=data + size * i) for i in range(len(befores))] if data else None
+        _call(driver.cuGraphAddDependencies, graph, befores, afters, edges, len(befores))
 
     def graph_add_nodes(
         self, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]
@@ -403,6 +420,9 @@ class CudaDevice(OneByOne):
         struct = driver.CUDA_HOST_NODE_PARAMS(_ptr=params)
         _call(driver.cuGraphExecHostNodeSetParams, graph_exec, node, struct)
 
+    def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        _call(driver.cuGraphExecNodeSetParams, graph_exec, node, driver.CUgraphNodeParams(_ptr=params))
+
     def graph_exec_set_params(
         self,
         graph_exec: Handle,
@@ -433,7 +453,12 @@ class _Compiled:
         self.loops = loops
         self.call_two = loops.direct(loops.call_two)
         self.set_params = loops.direct(loops.set_params)
-        forms = {MEMCPY: loops.WITH_CONTEXT, MEMSET: loops.WITH_CONTEXT, EMPTY: loops.WITHOUT_PARAMS}
+        forms = {
+            MEMCPY: loops.WITH_CONTEXT,
+            MEMSET: loops.WITH_CONTEXT,
+            EMPTY: loops.WITHOUT_PARAMS,
+            GENERIC: loops.WITH_EDGE_DATA,
+        }
         self.forms = np.array([forms.get(kind, loops.WITHOUT_CONTEXT) for kind in range(len(_ADD_CALLS))], np.uint8)
         self.add = np.array([_address(call) for call in _ADD_CALLS], np.uint64)
         self.change = np.array([_address(call) for call in _SET_CALLS], np.uint64)

@@ -93,8 +93,45 @@ ATTRIBUTE_VALUES: dict[int, np.dtype[Any]] = {
 USE_NODE_PRIORITY = 8
 """``CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY``: without it, the priorities of nodes do nothing."""
 
-KERNEL, MEMCPY, MEMSET, HOST, EMPTY = range(5)
-"""Kinds of node, as the seam counts them."""
+EDGE_DATA = np.dtype([("from_port", np.uint8), ("to_port", np.uint8), ("type", np.uint8), ("reserved", np.uint8, 5)])
+"""``CUgraphEdgeData``: all zero is a full dependency."""
+
+EDGE_TYPE_PROGRAMMATIC = 1
+
+NODE_PARAMS = np.dtype(
+    {
+        "names": ["type", "union", "reserved"],
+        "formats": [np.int32, (np.uint64, 29), np.int64],
+        "offsets": [0, 16, 248],
+        "itemsize": 256,
+    }
+)
+"""``CUgraphNodeParams``: what nodes of all other kinds are packed into; the union holds a struct of the kind."""
+
+UNION_OFFSET = 16
+
+CHILD_GRAPH_NODE = np.dtype([("graph", np.uint64), ("ownership", np.uint32), ("padding", np.uint32)])
+"""``CUDA_CHILD_GRAPH_NODE_PARAMS``; ownership 0 copies the graph."""
+
+CONDITIONAL_NODE = np.dtype(
+    [
+        ("handle", np.uint64),
+        ("form", np.uint32),
+        ("size", np.uint32),
+        ("bodies", np.uint64),
+        ("ctx", np.uint64),
+    ]
+)
+"""``CUDA_CONDITIONAL_NODE_PARAMS``: the driver writes to ``bodies`` where it keeps the handles of the body graphs."""
+
+NODE_TYPE_CHILD = 4
+NODE_TYPE_CONDITIONAL = 13
+"""``CUgraphNodeType`` in `NODE_PARAMS`."""
+
+CONDITION_ASSIGN_DEFAULT = 1
+
+KERNEL, MEMCPY, MEMSET, HOST, EMPTY, GENERIC = range(6)
+"""Kinds of node, as the seam counts them; `GENERIC` is all that is packed into a `NODE_PARAMS`."""
 
 MEMORY_TYPE_HOST = 1
 MEMORY_TYPE_DEVICE = 2

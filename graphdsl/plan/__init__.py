@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.declare.definition import Definition
+from graphdsl.declare.condition import Condition
+from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Buffer
+from graphdsl.plan.levels import Level, levels_of
 from graphdsl.plan.memory import MemoryPlan, place
-from graphdsl.plan.order import canonical_order
 
-__all__ = ["MemoryPlan", "Plan", "plan"]
+__all__ = ["Level", "MemoryPlan", "Plan", "plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +30,16 @@ class Plan:
     name : str
         Name of the graph.
     nodes : tuple of Node
-        In canonical order.
-    edges : numpy.ndarray of int64, shape (number of edges, 2)
-        Source and target of each edge, as indices into ``nodes``; sorted.
+        Level by level, each in canonical order.
+    levels : tuple of Level
+        The graph itself, and each body behind the level that holds it.
+    operands : dict of str to Buffer, Param or Condition
+        By name.
     params : dict of str to Param
         By name.
     buffers : dict of str to Buffer
+        By name.
+    conditions : tuple of Condition
         By name.
     memory : MemoryPlan
         Where the device arrays that the exec owns lie.
@@ -42,10 +47,17 @@ class Plan:
 
     name: str
     nodes: tuple[Node, ...]
-    edges: np.ndarray[Any, np.dtype[np.int64]]
+    levels: tuple[Level, ...]
+    operands: dict[str, Operand]
     params: dict[str, Param]
     buffers: dict[str, Buffer]
+    conditions: tuple[Condition, ...]
     memory: MemoryPlan
+
+    @property
+    def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Source and target of each edge of the graph itself, as indices into ``nodes``; sorted."""
+        return self.levels[0].edges
 
 
 def plan(definition: Definition) -> Plan:
@@ -59,16 +71,17 @@ def plan(definition: Definition) -> Plan:
     >>> [node.name for node in plan(graph).nodes], plan(graph).edges.tolist()
     (['first', 'second'], [[0, 1]])
     """
-    dag = definition.dag
-    order = canonical_order(dag)
-    index = {name: i for i, name in enumerate(order)}
-    edges = sorted((index[source], index[target]) for source, target in dag.edges)
-    buffers = {name: operand for name, operand in definition.operands.items() if isinstance(operand, Buffer)}
+    nodes, levels = levels_of(definition)
+    operands = definition.operands
+    buffers = {name: operand for name, operand in operands.items() if isinstance(operand, Buffer)}
+    conditions = (operand for operand in operands.values() if isinstance(operand, Condition))
     return Plan(
         name=definition.name,
-        nodes=tuple(dag.nodes[name]["node"] for name in order),
-        edges=np.array(edges, np.int64).reshape(-1, 2),
-        params={name: operand for name, operand in definition.operands.items() if isinstance(operand, Param)},
+        nodes=tuple(nodes),
+        levels=tuple(levels),
+        operands=dict(operands),
+        params={name: operand for name, operand in operands.items() if isinstance(operand, Param)},
         buffers=buffers,
+        conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         memory=place(buffer for buffer in buffers.values() if buffer.space == "device" and not buffer.external),
     )

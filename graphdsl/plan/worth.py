@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from graphdsl.declare.definition import Definition, unknown_name
+from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import EmptyNode, Node
+from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError
 from graphdsl.plan.order import canonical_order
 

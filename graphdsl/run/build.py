@@ -22,7 +22,7 @@ from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import CallLog
-from graphdsl.run.emit import emit
+from graphdsl.run.emit import begin, emit
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.packing import Packing
 from graphdsl.run.retire import Retired
@@ -104,10 +104,11 @@ def build(
     resources.callback(hosts.close)
     retired = Retired(device)
     resources.callback(retired.close)
+    graph = begin(made, device, current, resources, log)
     packing = Packing(made.nodes, loaded, device.context, Shared(current))
     shadow = Shadow(made.nodes, current, packing, device.limits, hosts)
     _allow(made.nodes, loaded, current, log)
-    emitted = emit(made, packing, device, stream, resources, log)
+    emitted = emit(made, graph, packing, device, stream, resources, log)
     sender = Sender(shadow.nodes, packing, device, emitted.graph_exec, emitted.handles)
     return Parts(stream, emitted.graph_exec, memory, hosts, retired, shadow, sender)
 

@@ -11,9 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdsl.declare.attributes import ATTRIBUTES
-from graphdsl.declare.definition import unknown_name
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
-from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import (
+    ChildNode,
+    ConditionalNode,
+    EmptyNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+)
+from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError, UpdateError
 from graphdsl.run.refusal import refused
 
@@ -151,6 +160,8 @@ CHANGES: dict[type[Node], Changes] = {
         fields={"function": _function, "args": _host_args},
     ),
     EmptyNode: Changes(),
+    ChildNode: Changes(fixed=dict.fromkeys(("graph", "bind"), f"Update the nodes inside by their names. {_NEW_EXEC}")),
+    ConditionalNode: Changes(fixed={"condition": _NEW_EXEC}),
 }
 """What may change in each kind of node."""
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from graphdsl.declare.condition import Condition
 from graphdsl.declare.expressions import Expr, convert_scalar
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Array
@@ -94,7 +95,9 @@ class Pattern(Derived):
 
 
 def settled(value: Any, values: Mapping[str, Any]) -> Any:
-    """An address that no update can change as the number it is; anything else as it came."""
+    """An address that no update can change, or a condition, as the number it is; anything else as it came."""
+    if isinstance(value, Condition):
+        return value.evaluate(values)
     if isinstance(value, AddressOf) and not value.params and not value.external:
         return value.evaluate(values)
     return value

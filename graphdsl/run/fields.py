@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from graphdsl.check.context import fields_of, label
+from graphdsl.check.context import label
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Array
@@ -54,7 +54,7 @@ class FieldChange(NamedTuple):
 
 def field_values(node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of each field of a node; ``values`` has those of params and the addresses of buffers, by name."""
-    return {name: _value(operand, values) for name, operand in fields_of(node)}
+    return {name: _value(operand, values) for name, operand in node.fields()}
 
 
 def field_changes(before: Node, after: Node, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:

@@ -15,12 +15,13 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from graphdsl.check import check
-from graphdsl.declare.definition import Definition, unknown_name
+from graphdsl.declare.definition import Definition
 from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.interop import ForeignArray
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
+from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
@@ -414,7 +415,7 @@ class GraphExec:
     def _require_own(self, node: Node) -> None:
         """Refuse operands that the exec has no memory or value for."""
         for name, operand in named_operands(node):
-            if self._plan.buffers.get(name) is not operand and self._plan.params.get(name) is not operand:
+            if self._plan.operands.get(name) is not operand:
                 raise UpdateError(
                     "the exec has no operand of this name, or another one",
                     node=node.name,

@@ -6,6 +6,7 @@ value that can change is found again by its `Site`. This module must not call th
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import (
+    ChildNode,
+    ConditionalNode,
+    EmptyNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+)
 from graphdsl.drivers.structs import (
+    CONDITIONAL_NODE,
     EMPTY,
+    GENERIC,
     HOST,
     HOST_NODE,
     KERNEL,
@@ -24,12 +36,22 @@ from graphdsl.drivers.structs import (
     MEMCPY_NODE,
     MEMSET,
     MEMSET_NODE,
+    NODE_PARAMS,
+    UNION_OFFSET,
 )
 from graphdsl.run.attributes import pack_attributes
 from graphdsl.run.callbacks import TRAMPOLINE_ADDRESS
 from graphdsl.run.derived import Site
 from graphdsl.run.modules import LoadedKernel
-from graphdsl.run.templates import Shared, Template, argument_template, launch_template, struct_template
+from graphdsl.run.templates import (
+    Shared,
+    Template,
+    argument_template,
+    child_template,
+    conditional_template,
+    launch_template,
+    struct_template,
+)
 
 _ALIGNMENT = 16
 _CACHE_LINE = 64
@@ -42,6 +64,8 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     MemsetNode: (MEMSET, MEMSET_NODE.itemsize),
     HostNode: (HOST, HOST_NODE.itemsize),
     EmptyNode: (EMPTY, 0),
+    ChildNode: (GENERIC, NODE_PARAMS.itemsize),
+    ConditionalNode: (GENERIC, NODE_PARAMS.itemsize),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
 
@@ -85,6 +109,7 @@ class Packing:
     def __init__(
         self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], context: int, shared: Shared
     ) -> None:
+        self.context = context
         self.kernels = kernels
         self.images = [None if kernel is None else kernel.image for kernel in kernels]
         kinds = [_KINDS[type(node)] for node in nodes]
@@ -98,7 +123,7 @@ class Packing:
         self._words = self.arena.view(np.uint32)
         address = self.arena.ctypes.data
         self.params = (address + np.array(self._structs, np.int64)).astype(np.uint64)
-        self._write_fixed(address, pointers, context)
+        self._write_fixed(address, pointers)
         self._parts: list[tuple[tuple[int, Template], ...]] = [()] * len(nodes)
         for index, node in enumerate(nodes):
             self.write(index, node, shared)
@@ -108,7 +133,7 @@ class Packing:
             if isinstance(node, KernelNode) and node.attributes is not None
         }
 
-    def _write_fixed(self, address: int, pointers: Sequence[int], context: int) -> None:
+    def _write_fixed(self, address: int, pointers: Sequence[int]) -> None:
         """Write what no update changes: the kernels, the context, and the pointers to the parameters."""
         words = self.arena.view(np.uint64)
         alike: dict[LoadedKernel, list[int]] = {}
@@ -122,11 +147,15 @@ class Packing:
             leaves = np.array([leaf.offset for leaf in kernel.image.layout.leaves], np.int64)
             places = begins[:, None] // 8 + np.arange(len(leaves))
             words[places] = (address + parameters[:, None] + leaves).astype(np.uint64)
-            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", context)):
+            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", self.context)):
                 words[(structs + KERNEL_NODE.fields[name][1]) // 8] = value  # type: ignore[index]
 
     def write(self, index: int, node: Node, shared: Shared) -> None:
-        """Pack the fields of a node. Host nodes are packed by whoever holds their callbacks, see `write_host`."""
+        """Pack the fields of a node.
+
+        Host nodes are packed by whoever holds their callbacks (`write_host`), and the graph that a child node is given
+        by whoever makes it (`write_child`).
+        """
         if isinstance(node, KernelNode):
             kernel = self.kernels[index]
             assert kernel is not None, node
@@ -137,6 +166,10 @@ class Packing:
             )
         elif isinstance(node, (MemcpyNode, MemsetNode)):
             self._put(index, (self._structs[index], struct_template(node, shared)))
+        elif isinstance(node, ConditionalNode):
+            self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
+        elif isinstance(node, ChildNode):
+            self._put(index, (self._structs[index], child_template()))
 
     def _put(self, index: int, *parts: tuple[int, Template]) -> None:
         for start, template in parts:
@@ -163,6 +196,16 @@ class Packing:
     def write_host(self, index: int, token: int) -> None:
         """Pack a host node: the trampoline, and the token of the call."""
         struct.pack_into("=QQ", self._bytes, self._structs[index], TRAMPOLINE_ADDRESS, token)
+
+    def write_child(self, index: int, graph: int) -> None:
+        """Pack the graph that a child node copies."""
+        struct.pack_into("=Q", self._bytes, self._structs[index] + UNION_OFFSET, graph)
+
+    def bodies(self, index: int, count: int) -> list[int]:
+        """Handles of the graphs inside of a conditional node, as the driver gave them when it was added."""
+        offset = self._structs[index] + UNION_OFFSET + CONDITIONAL_NODE.fields["bodies"][1]  # type: ignore[index]
+        (address,) = struct.unpack_from("=Q", self._bytes, offset)
+        return list((ctypes.c_uint64 * count).from_address(address))
 
     def dims(self, index: int) -> list[int]:
         """Grid, block and dynamic shared memory of a kernel node, as they are packed."""

@@ -16,14 +16,26 @@ import numpy as np
 from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.nodes import KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
-from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMSET_NODE
+from graphdsl.drivers.structs import (
+    CHILD_GRAPH_NODE,
+    CONDITIONAL_NODE,
+    MEMCPY_NODE,
+    MEMORY_TYPE_DEVICE,
+    MEMORY_TYPE_HOST,
+    MEMSET_NODE,
+    NODE_PARAMS,
+    NODE_TYPE_CHILD,
+    NODE_TYPE_CONDITIONAL,
+    UNION_OFFSET,
+)
 from graphdsl.run.derived import AddressOf, Part, Pattern, Site, evaluated, pattern_of, settled
 
 _UINT32 = np.dtype(np.uint32)
 _DIMS = struct.Struct("=7I")
+_FORMS = ("if", "while", "switch")  # as the driver counts them
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +170,32 @@ def _array_leaf(array: Array, path: tuple[Any, ...]) -> Any:
     if kind in ("shape", "strides"):
         return getattr(array, kind)[path[1]]
     return 0  # meminfo and parent: no reference counting on a device
+
+
+def conditional_template(node: ConditionalNode, shared: Shared, context: int) -> Template:
+    """The struct of a conditional node."""
+    fields = np.zeros((), CONDITIONAL_NODE)
+    fields["handle"] = node.condition.evaluate(shared.values)
+    fields["form"], fields["size"], fields["ctx"] = _FORMS.index(node.form), body_count(node), context
+    return _generic(NODE_TYPE_CONDITIONAL, fields)
+
+
+def body_count(node: ConditionalNode) -> int:
+    """How many bodies the driver is asked for: an if without nodes in ``otherwise`` has one."""
+    return 1 if node.form == "if" and not node.otherwise.dag else len(node.bodies)
+
+
+def child_template() -> Template:
+    """The struct of a child graph node; the graph is packed when there is one."""
+    return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
+
+
+def _generic(node_type: int, fields: np.ndarray[Any, Any]) -> Template:
+    row = np.zeros((), NODE_PARAMS)
+    row["type"] = node_type
+    data = bytearray(row.tobytes())
+    data[UNION_OFFSET : UNION_OFFSET + fields.nbytes] = fields.tobytes()
+    return Template(bytes(data), ())
 
 
 def struct_template(node: MemcpyNode | MemsetNode, shared: Shared) -> Template:

@@ -93,8 +93,8 @@ def test_params_are_set_with_what_their_kind_takes(functions):
 def test_edges_are_added_in_one_call(functions):
     add = functions.function("edges", 5)
     sources, targets = np.array([1, 2], np.uint64), np.array([3, 4], np.uint64)
-    assert loops.add_dependencies(functions.current(), CONTEXT, add, GRAPH, sources, targets) == 0
-    assert functions.calls[1] == ("edges", (GRAPH, sources.ctypes.data, targets.ctypes.data, 0, 2))
+    assert loops.add_dependencies(functions.current(), CONTEXT, add, GRAPH, sources, targets, 77) == 0
+    assert functions.calls[1] == ("edges", (GRAPH, sources.ctypes.data, targets.ctypes.data, 77, 2))
     assert functions.calls[-1][0] == "pop"
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphdsl.declare import definition as module
+from graphdsl.declare import store as module
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.expressions import cdiv
 from graphdsl.declare.nodes import EmptyNode, HostNode, KernelNode, MemcpyNode, MemsetNode
@@ -544,7 +544,7 @@ def test_an_edge_that_is_refused_records_nothing(g, nodes):
 
 
 def test_a_graph_records_no_edges_between_others(g, nodes):
-    with pytest.raises(DeclarationError, match="joins nodes of that graph"):
+    with pytest.raises(DeclarationError, match="joins nodes of it"):
         Definition("other").edge(nodes[0], nodes[1])
 
 

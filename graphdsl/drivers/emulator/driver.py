@@ -23,8 +23,9 @@ from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.gate import Gate, driver_call
-from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
+from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order, node_in_cycle
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
+from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, chosen, read_conditional
 from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
 from graphdsl.drivers.emulator.problems import (
     ILLEGAL_ADDRESS,
@@ -36,7 +37,18 @@ from graphdsl.drivers.emulator.problems import (
     Problem,
     StructureProblem,
 )
-from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, USE_NODE_PRIORITY
+from graphdsl.drivers.structs import (
+    ATTRIBUTE_VALUE_BYTES,
+    CHILD_GRAPH_NODE,
+    CONDITION_ASSIGN_DEFAULT,
+    CONDITIONAL_NODE,
+    EDGE_DATA,
+    NODE_PARAMS,
+    NODE_TYPE_CHILD,
+    NODE_TYPE_CONDITIONAL,
+    UNION_OFFSET,
+    USE_NODE_PRIORITY,
+)
 from graphdsl.errors import DeclarationError
 
 _handles = itertools.count(0xE000_0000, 0x10)
@@ -121,6 +133,7 @@ class Emulator(OneByOne):
         self._events: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
+        self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
         self._fault: Problem | None = None
 
     def __repr__(self) -> str:
@@ -336,6 +349,57 @@ class Emulator(OneByOne):
     def graph_add_empty_node(self, graph: Handle) -> Handle:
         return self._add_node(graph, nodes.EMPTY, 0)
 
+    @driver_call("cuGraphAddNode")
+    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
+        fields = nodes.struct_at(params, NODE_PARAMS)
+        add = {NODE_TYPE_CHILD: self._add_child, NODE_TYPE_CONDITIONAL: self._add_conditional}.get(int(fields["type"]))
+        if add is None:
+            raise Problem(f"the emulator has no nodes of type {int(fields['type'])}", NOT_SUPPORTED)
+        return add(_known(self._graphs, graph, "graph"), params + UNION_OFFSET)
+
+    def _add_child(self, graph: Graph, address: Address) -> Handle:
+        fields = nodes.struct_at(address, CHILD_GRAPH_NODE)
+        source = _known(self._graphs, int(fields["graph"]), "graph")
+        if int(fields["ownership"]):
+            raise Problem("the emulator copies child graphs, and takes none over", NOT_SUPPORTED)
+        if any(node.kind is CONDITIONAL for node in source.nodes.values()):
+            raise Problem("a graph with conditional nodes is not copied into a node")
+        inside = source.clone(lambda: next(_handles))
+        handle = next(_handles)
+        self._graphs[handle] = inside
+        node = Node(next(_handles), CHILD, handle)
+        graph.add(node)
+        graph.inner[node.handle] = (inside,)
+        self._nodes_with_graphs[node.handle] = handle
+        return node.handle
+
+    def _add_conditional(self, graph: Graph, address: Address) -> Handle:
+        fields = nodes.struct_at(address, CONDITIONAL_NODE)
+        conditions = self._machine.conditions
+        form, size = read_conditional(fields, conditions, self.context)
+        handles = np.array([next(_handles) for _ in range(size)], np.uint64)
+        inside = tuple(Graph() for _ in range(size))
+        self._graphs.update(zip(handles.tolist(), inside))
+        condition = int(fields["handle"])
+        node = Node(next(_handles), CONDITIONAL, Branch(form, condition, conditions[condition], handles))
+        graph.add(node)
+        graph.inner[node.handle] = inside
+        ctypes.c_uint64.from_address(address + CONDITIONAL_NODE.fields["bodies"][1]).value = handles.ctypes.data  # type: ignore[index]
+        return node.handle
+
+    @driver_call("cuGraphChildGraphNodeGetGraph")
+    def graph_child_graph_node_get_graph(self, node: Handle) -> Handle:
+        return _known(self._nodes_with_graphs, node, "child graph node")
+
+    @driver_call("cuGraphConditionalHandleCreate")
+    def graph_conditional_handle_create(self, graph: Handle, default: int, flags: int) -> Handle:
+        found = _known(self._graphs, graph, "graph")
+        if flags not in (0, CONDITION_ASSIGN_DEFAULT):
+            raise Problem(f"flags {flags} of a condition; they are 0 or {CONDITION_ASSIGN_DEFAULT}")
+        handle = next(_handles)
+        found.conditions[handle] = self._machine.conditions[handle] = Condition(default, bool(flags))
+        return handle
+
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
         found = _known(self._graphs, graph, "graph")
         node = Node(next(_handles), kind, kind.read(self._machine, params))
@@ -364,14 +428,19 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphAddDependencies")
     def graph_add_dependencies(
-        self, graph: Handle, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]
+        self,
+        graph: Handle,
+        sources: np.ndarray[Any, Any],
+        targets: np.ndarray[Any, Any],
+        edge_data: np.ndarray[Any, Any] | None = None,
     ) -> None:
         """Add edges; like the driver, keeps those before one that it refuses."""
         found = _known(self._graphs, graph, "graph")
         if len(sources) != len(targets):
             raise Problem(f"{len(sources)} sources and {len(targets)} targets; edges need as many of both")
-        for source, target in zip(sources.tolist(), targets.tolist()):
-            found.connect(source, target)
+        data = np.zeros(len(sources), EDGE_DATA) if edge_data is None else edge_data
+        for source, target, bits in zip(sources.tolist(), targets.tolist(), data):
+            found.connect(source, target, bits.tobytes())
 
     @driver_call("cuGraphDestroy")
     def graph_destroy(self, graph: Handle) -> None:
@@ -411,13 +480,27 @@ class Emulator(OneByOne):
         self._check_stream(stream)
         if self._machine.build_only:
             raise Problem("this emulator only builds graphs", NOT_SUPPORTED, "Make one without build_only=True.")
+        found.reset_conditions()
+        self._run(found)
+
+    def _run(self, found: Exec) -> bool:
+        """Run the nodes of a graph; False if one failed, which ends the launch."""
         for node in found.in_order():
             if node.enabled:
                 try:
-                    node.kind.run(self._machine, node.params)
+                    if not self._run_node(found, node):
+                        return False
                 except Problem as problem:
                     self._keep(problem, node)
-                    return
+                    return False
+        return True
+
+    def _run_node(self, found: Exec, node: Node) -> bool:
+        inside = found.inner.get(node.handle)
+        if inside is None:
+            node.kind.run(self._machine, node.params)
+            return True
+        return all(map(self._run, inside if node.kind is CHILD else chosen(node.params, inside)))
 
     def _keep(self, problem: Problem, node: Node) -> None:
         """Keep what went wrong in a node for the next call that waits."""
@@ -448,6 +531,11 @@ class Emulator(OneByOne):
     @driver_call("cuGraphExecHostNodeSetParams")
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         self._set_params(graph_exec, node, nodes.HOST, params)
+
+    @driver_call("cuGraphExecNodeSetParams")
+    def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        found = _known(self._execs, graph_exec, "exec").node(node)
+        raise Problem(f"the params of a {found.kind.name} node of an exec are fixed", NOT_SUPPORTED)
 
     def _set_params(self, graph_exec: Handle, node: Handle, kind: NodeKind, params: Address) -> None:
         found = _known(self._execs, graph_exec, "exec").node(node)

@@ -8,11 +8,15 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import Problem
+from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
+
+_MOST_PORT = 2  # the launch order of a kernel
 
 Order = Literal["declared", "random", "reverse"]
 """Which topological order: ties by insertion, drawn anew for each launch, or ties by reverse insertion."""
@@ -50,14 +54,20 @@ class Graph:
     nodes : dict
         Nodes by handle, in the order of insertion.
     successors : dict
-        For each node the handles of those that come after it.
+        For each node those that come after it: the bytes of the edge's data by their handles.
+    inner : dict
+        Graphs inside of a node, by its handle.
+    conditions : dict
+        Conditions that were made for the graph, by handle.
     alive : bool
         False once destroyed.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[Handle, Node] = {}
-        self.successors: dict[Handle, dict[Handle, None]] = {}
+        self.successors: dict[Handle, dict[Handle, bytes]] = {}
+        self.inner: dict[Handle, tuple[Graph, ...]] = {}
+        self.conditions: dict[Handle, Condition] = {}
         self.alive = True
 
     def add(self, node: Node) -> None:
@@ -65,8 +75,21 @@ class Graph:
         self.nodes[node.handle] = node
         self.successors[node.handle] = {}
 
-    def connect(self, source: Handle, target: Handle) -> None:
-        """Add an edge."""
+    def clone(self, new_handle: Callable[[], Handle]) -> Graph:
+        """A copy with new handles, as a child graph node makes one."""
+        made = Graph()
+        renamed = {handle: new_handle() for handle in self.nodes}
+        for handle, node in self.nodes.items():
+            made.add(Node(renamed[handle], node.kind, node.params))
+            if handle in self.inner:
+                made.inner[renamed[handle]] = tuple(graph.clone(new_handle) for graph in self.inner[handle])
+        for source, targets in self.successors.items():
+            made.successors[renamed[source]] = {renamed[target]: data for target, data in targets.items()}
+        return made
+
+    def connect(self, source: Handle, target: Handle, data: bytes = bytes(8)) -> None:
+        """Add an edge with the bytes of its data."""
+        self._require_edge_data(source, target, data)
         for handle in (source, target):
             if handle not in self.nodes:
                 raise Problem(f"node {handle:#x} is not of this graph")
@@ -74,7 +97,35 @@ class Graph:
             raise Problem(f"an edge from node {source:#x} to itself")
         if target in self.successors[source]:
             raise Problem(f"there is an edge from node {source:#x} to node {target:#x} already")
-        self.successors[source][target] = None
+        self.successors[source][target] = data
+
+    def _require_edge_data(self, source: Handle, target: Handle, data: bytes) -> None:
+        from_port, to_port, kind, *reserved = data
+        programmatic = kind == EDGE_TYPE_PROGRAMMATIC
+        if to_port or any(reserved) or kind > 1 or from_port > _MOST_PORT or bool(from_port) != programmatic:
+            raise Problem(f"edge data with ports {from_port} and {to_port} and type {kind}; there is none such")
+        for handle in (source, target) if programmatic else ():
+            if handle in self.nodes and self.nodes[handle].kind.name != "kernel":
+                raise Problem(f"a programmatic edge joins kernels, and node {handle:#x} is none")
+
+
+@dataclass
+class Condition:
+    """A value that kernels set and that a conditional node asks.
+
+    Attributes
+    ----------
+    default : int
+        The value at the start of each launch.
+    assigned : bool
+        True if it is given that value then; otherwise it is undefined.
+    value : int or None
+        The value now; None if it is undefined.
+    """
+
+    default: int
+    assigned: bool
+    value: int | None = None
 
 
 class Exec:
@@ -86,23 +137,40 @@ class Exec:
         The graph, whose node handles address the nodes of the exec.
     nodes : dict
         Copies of its nodes by handle.
+    inner : dict
+        What is inside of a node, by its handle.
     """
 
     def __init__(self, source: Graph, order: Order, rng: random.Random) -> None:
         self.source = source
+        self.inner = {
+            handle: tuple(Exec(graph, order, rng) for graph in graphs) for handle, graphs in source.inner.items()
+        }
         self.nodes = {node.handle: Node(node.handle, node.kind, node.params) for node in source.nodes.values()}
         self._successors = {handle: tuple(after) for handle, after in source.successors.items()}
         self._rng = rng
         self._fixed = None if order == "random" else self._sorted(order)
 
     def node(self, handle: Handle) -> Node:
-        """A node, which must be in the source graph still."""
-        if handle not in self.nodes or not self.source.alive:
+        """A node, here or inside of one; it must be in the source graph still."""
+        found = self._find(handle) if self.source.alive else None
+        if found is None:
             raise Problem(
                 f"node {handle:#x} is not of the graph that the exec was made from, or that graph was destroyed",
                 remedy="Keep the graph as long as its execs are updated.",
             )
-        return self.nodes[handle]
+        return found
+
+    def _find(self, handle: Handle) -> Node | None:
+        if handle in self.nodes:
+            return self.nodes[handle]
+        inside = (inner._find(handle) for execs in self.inner.values() for inner in execs)
+        return next((node for node in inside if node is not None), None)
+
+    def reset_conditions(self) -> None:
+        """Give conditions their defaults, as the start of a launch does."""
+        for condition in self.source.conditions.values():
+            condition.value = condition.default if condition.assigned else None
 
     def in_order(self) -> Iterable[Node]:
         """The nodes in the order in which they run this time."""

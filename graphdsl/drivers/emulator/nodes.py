@@ -120,7 +120,8 @@ class NodeKind:
     can_disable: bool = False
 
 
-def _struct(address: Address, dtype: np.dtype[Any]) -> np.void:
+def struct_at(address: Address, dtype: np.dtype[Any]) -> np.void:
+    """A copy of the struct at an address."""
     if not address:
         raise Problem("the address of the node's parameters is NULL")
     return np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0]  # type: ignore[no-any-return]
@@ -140,7 +141,7 @@ class _Launch:
 
 
 def _read_kernel(machine: Machine, address: Address) -> _Launch:
-    fields = _struct(address, KERNEL_NODE)
+    fields = struct_at(address, KERNEL_NODE)
     handle = int(fields["func"] or fields["kern"])
     if not handle:
         raise Problem("the node names no kernel", INVALID_HANDLE)
@@ -243,7 +244,7 @@ _MEMORY_TYPE_UNIFIED = 4
 
 
 def _read_memcpy(machine: Machine, address: Address) -> _Copy:
-    fields = _struct(address, MEMCPY_NODE)
+    fields = struct_at(address, MEMCPY_NODE)
     nbytes, height, depth = int(fields["width"]), int(fields["height"]), int(fields["depth"])
     if not nbytes or not height or not depth:
         raise Problem(f"a copy of width {nbytes}, height {height} and depth {depth}; none may be 0")
@@ -300,7 +301,7 @@ class _Fill:
 
 
 def _read_memset(machine: Machine, address: Address) -> _Fill:
-    fields = _struct(address, MEMSET_NODE)
+    fields = struct_at(address, MEMSET_NODE)
     size, width, height = int(fields["element_size"]), int(fields["width"]), int(fields["height"])
     destination = int(fields["destination"])
     if size not in (1, 2, 4):
@@ -341,7 +342,7 @@ def in_host_function() -> bool:
 
 
 def _read_host(machine: Machine, address: Address) -> _HostCall:
-    fields = _struct(address, HOST_NODE)
+    fields = struct_at(address, HOST_NODE)
     if not int(fields["function"]):
         raise Problem("the address of the host function is NULL")
     return _HostCall(int(fields["function"]), int(fields["user_data"]))

@@ -1,0 +1,184 @@
+"""Makes a graph the body of a node of another one: a copy of its nodes, with other operands in the place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.declare.condition import Condition
+from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
+from graphdsl.declare.operands import Array, Buffer, View, rebased
+from graphdsl.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.store import Level
+
+
+def checked_child(graph: Any, parent: Definition, node: str | None) -> None:
+    """Refuse what cannot be a child of ``parent``."""
+    from graphdsl.declare.definition import Definition
+
+    rule = remedy = None
+    if not isinstance(graph, Definition):
+        rule, remedy = "a child is a graph", "Declare a graphdsl.Graph, and pass it."
+    elif graph.root is not graph:
+        rule, remedy = "a child is a whole graph, and not a body in one", "Declare the nodes in a graph of their own."
+    elif graph is parent.root:
+        rule, remedy = "a graph is not a child of itself", "Declare the nodes in a graph of their own."
+    elif any(data for level in graph.levels for _, data in level.dag.nodes.data("foreign")):
+        rule, remedy = "a child has no edges to other graphs", "Call check on the child, and mend what it finds."
+    if rule is not None:
+        raise DeclarationError(
+            rule, node=node, field="graph", value=f"{graph!r} of type {type(graph).__name__}", remedy=remedy
+        )
+
+
+class Substitutes:
+    """What stands for the operands of a graph where it is a child.
+
+    Attributes
+    ----------
+    arrays : dict of Buffer to Array
+        For its buffers.
+    scalars : dict of Expr to Expr or number
+        For its params and conditions.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[Buffer, Array] = {}
+        self.scalars: dict[Expr, Any] = {}
+        self._expressions: dict[Expr, Any] = {}
+        self._views: dict[int, View] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """A field of a node with the substitutes in it; one that holds no operand as it is."""
+        if isinstance(value, Buffer):
+            return self.arrays.get(value, value)
+        if isinstance(value, View):
+            return self._view(value)
+        if isinstance(value, Expr):
+            return substituted(value, self.scalars, self._expressions)
+        if type(value) is tuple:
+            return tuple(map(self, value))
+        return value
+
+    def _view(self, view: View) -> View:
+        base = self.arrays.get(view.buffer)
+        if base is None:  # of another graph: the check of the parent says so
+            return view
+        found = self._views.get(id(view))
+        if found is None:
+            found = self._views[id(view)] = rebased(view, base, self)
+        return found
+
+
+def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mapping[str, Any]) -> Substitutes:
+    """What stands for the operands of ``graph``: what ``bind`` says, and new operands of ``parent`` for the others.
+
+    Nothing is declared if anything in ``bind`` is refused.
+    """
+    from graphdsl.declare.store import unknown_name
+
+    for name in bind:
+        if name not in graph.operands:
+            problem = unknown_name(name, graph.operands, f"operand of graph {graph.name!r}")
+            problem.node = node
+            raise problem
+    made = Substitutes()
+    fresh = {}
+    for name, operand in graph.operands.items():
+        if name in bind:
+            _bind(made, operand, bind[name], node)
+        else:
+            fresh[f"{node}/{name}"] = operand
+    for name in fresh:
+        if name in parent.operands:
+            raise DeclarationError(
+                "operands of a child are named behind its node, and there is one of this name already",
+                node=node,
+                field="name",
+                value=repr(name),
+                remedy="Choose another name for the node.",
+            )
+    for name, operand in fresh.items():
+        parent.operands[name] = _renamed(made, operand, name, parent.root)
+    return made
+
+
+def _bind(made: Substitutes, operand: Buffer | Param | Condition, value: Any, node: str) -> None:
+    if isinstance(operand, Buffer):
+        _require_alike(operand, value, node)
+        made.arrays[operand] = value
+    elif isinstance(operand, Condition):
+        raise DeclarationError(
+            "a condition belongs to one conditional node, so that of a child is its own",
+            node=node,
+            field=f"bind {operand.name!r}",
+            value=repr(value),
+            remedy="Leave it out of bind.",
+        )
+    elif isinstance(value, Expr):
+        _require(value.dtype == operand.dtype, operand, value, node, f"a scalar of dtype {operand.dtype}")
+        made.scalars[operand] = value
+    else:
+        made.scalars[operand] = convert_scalar(value, operand.dtype, field=f"bind {operand.name!r}", node=node)
+
+
+def _require_alike(buffer: Buffer, value: Any, node: str) -> None:
+    alike = isinstance(value, Array) and all(
+        getattr(value, field) == getattr(buffer, field) for field in ("dtype", "shape", "strides")
+    )
+    _require(alike, buffer, value, node, f"an array of dtype {buffer.dtype}, shape {buffer.shape} and the same strides")
+
+
+def _require(holds: bool, operand: Any, value: Any, node: str, what: str) -> None:
+    if not holds:
+        raise DeclarationError(
+            f"what stands for {operand.name!r} is {what}",
+            node=node,
+            field=f"bind {operand.name!r}",
+            value=repr(value),
+            remedy="Bind an operand or a slice that agrees, or change the child.",
+        )
+
+
+def _renamed(made: Substitutes, operand: Buffer | Param | Condition, name: str, root: Level) -> Any:
+    if isinstance(operand, Buffer):
+        copy = operand.renamed(name, root)
+        made.arrays[operand] = copy
+        return copy
+    kind = type(operand)
+    if isinstance(operand, Param):
+        made.scalars[operand] = Param(name, operand.dtype, operand.default, root, operand.location)
+    else:
+        made.scalars[operand] = kind(name, operand.default, root, operand.location)  # type: ignore[arg-type]
+    return made.scalars[operand]
+
+
+def copy_level(source: Level, target: Definition, substitutes: Substitutes, prefix: str) -> None:
+    """Copy the nodes and edges of one level into another, and those of bodies too.
+
+    Parameters
+    ----------
+    source, target : Level
+        The target is empty.
+    substitutes : Substitutes
+        What stands for operands of the source.
+    prefix : str
+        What is put before the names of nodes.
+    """
+    for node in source.nodes:
+        fields = {slot: substitutes(getattr(node, slot)) for slot in type(node).__slots__ if slot != "bodies"}
+        if node.bodies:
+            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix) for body in node.bodies)
+        made = node.replaced(name=prefix + node.name, definition=target, **fields)
+        target._dag.add_node(made.name, node=made)
+    for before, after, data in source.dag.edges.data():
+        target._dag.add_edge(prefix + before, prefix + after, **data)
+
+
+def _copied_body(body: Definition, target: Definition, substitutes: Substitutes, prefix: str) -> Definition:
+    made = target._body(prefix + body.name)
+    copy_level(body, made, substitutes, prefix)
+    return made

@@ -1,0 +1,325 @@
+"""Where nodes and edges are kept: one `networkx.DiGraph` for each level of a graph.
+
+A graph has one level of its own, and one for each body of a child or conditional node in it. Levels share operands
+and the names of nodes. Recording is lenient where a check can name the defect better and together with others
+(cycles, duplicate edges, nodes of other levels). This module must not know kinds of nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any, Literal, TypeVar
+
+import networkx as nx
+
+from graphdsl.declare.given import checked_name
+from graphdsl.declare.nodes import Node, NodeOrNodes, Port, flatten
+from graphdsl.errors import DeclarationError, GraphdslError, Location
+
+_PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+
+NodeType = TypeVar("NodeType", bound=Node)
+
+
+class Level:
+    """Nodes and edges of a graph, or of a body in it.
+
+    Attributes
+    ----------
+    name : str
+        What drawings and messages call it.
+    dag : networkx.DiGraph
+        The nodes and edges, to be read: only the methods of the graph add to it. Keys are node names; a node has the
+        attribute ``node``, an edge the attributes ``locations`` (where it was declared, once for each time) and
+        ``port`` (a `Port`). Edges to nodes of other levels, which are errors, are kept in the attribute ``foreign``
+        of the node of this level.
+    root : Level
+        The graph that holds this body; the graph itself, if it is one.
+    """
+
+    def __init__(self, name: str, root: Level | None = None, prefix: str = "") -> None:
+        self.name = name
+        self._dag: nx.DiGraph[str] = nx.DiGraph()
+        self.dag: nx.DiGraph[str] = self._dag.copy(as_view=True)
+        self.root = self if root is None else root
+        self._prefix = prefix
+        self._scopes: list[str] = []
+        self._sequences: list[Node | None] = []
+        if root is None:
+            self._levels: list[Level] = [self]
+        else:
+            root._levels.append(self)
+
+    @property
+    def levels(self) -> list[Level]:
+        """The graph itself, and every body in it at any depth, in the order of declaration."""
+        return list(self.root._levels)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"graph {self.name!r}" if self.root is self else f"the body {self.name!r}"
+
+    # Edges and grouping
+
+    def edge(
+        self,
+        before: NodeOrNodes,
+        after: NodeOrNodes,
+        *,
+        programmatic: bool = False,
+        port: Literal["programmatic", "launch_order"] = "programmatic",
+    ) -> None:
+        """Order each node of ``after`` behind each node of ``before``; both may be lists.
+
+        Parameters
+        ----------
+        before, after : node or list of nodes
+            The ends.
+        programmatic : bool
+            Let a kernel of ``after`` start before the one of ``before`` has ended (programmatic dependent launch, from
+            compute capability 9.0 on). What it does before `graphdsl.device.grid_dependency_wait` is not ordered.
+        port : "programmatic" or "launch_order"
+            When a programmatic edge lets it start: once every block of ``before`` has called
+            `graphdsl.device.launch_dependents` or ended, or once every block has begun.
+
+        Examples
+        --------
+        >>> from graphdsl.declare.definition import Definition
+        >>> graph = Definition()
+        >>> a, b, c, d = (graph.empty(name=name) for name in "abcd")
+        >>> graph.edge([a, b], [c, d])
+        >>> list(graph.dag.edges)
+        [('a', 'c'), ('a', 'd'), ('b', 'c'), ('b', 'd')]
+        """
+        location = declared_here()
+        kind = _checked_port(programmatic, port)
+        befores, afters = flatten(before), flatten(after)
+        for source in befores:
+            for target in afters:
+                if source.definition is not self and target.definition is not self:
+                    raise DeclarationError(
+                        f"an edge of {self.title} joins nodes of it",
+                        node=source.name,
+                        field="edge",
+                        value=f"{source.name} >> {target.name}",
+                        remedy="Call edge on the graph or the body that the nodes belong to.",
+                    )
+        for source in befores:
+            for target in afters:
+                self._add_edge(source, target, location, kind)
+
+    def _add_edge(self, source: Node, target: Node, location: Location, port: Port = "default") -> None:
+        if source.definition is self and target.definition is self:
+            edge = self._dag.get_edge_data(source.name, target.name)
+            if edge is None:
+                self._dag.add_edge(source.name, target.name, locations=(location,), port=port)
+            else:
+                edge["locations"] += (location,)
+            return
+        # Kept on both ends: whichever graph is checked, the edge is missing there.
+        for end in (source, target):
+            end.definition._dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
+
+    def scope(self, name: str) -> AbstractContextManager[None]:
+        """Prefix the names of what is declared inside with ``name/``; drawings show a cluster.
+
+        Examples
+        --------
+        >>> from graphdsl.declare.definition import Definition
+        >>> graph = Definition()
+        >>> with graph.scope("layer0"):
+        ...     graph.empty(name="start").name
+        'layer0/start'
+        """
+        return _Block(partial(self._scopes.append, checked_name(name, "a scope")), self._scopes.pop)
+
+    def sequence(self) -> AbstractContextManager[None]:
+        """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
+        return _Block(self._begin_sequence, self._end_sequence)
+
+    def _begin_sequence(self) -> None:
+        self._sequences.append(self._sequences[-1] if self._sequences else None)
+
+    def _end_sequence(self) -> None:
+        last = self._sequences.pop()
+        if self._sequences:
+            self._sequences[-1] = last
+
+    # Looking things up
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of this level, in the order of declaration."""
+        return [data["node"] for _, data in self.dag.nodes.data()]
+
+    @property
+    def all_nodes(self) -> list[Node]:
+        """The nodes of this level, and those of the bodies of its nodes, at any depth."""
+        found = self.nodes
+        for node in found[:]:
+            for body in node.bodies:
+                found += body.all_nodes
+        return found
+
+    def node(self, name: str) -> Node:
+        """The node of that name, here or in a body.
+
+        Raises
+        ------
+        DeclarationError
+            If there is none; close names are suggested.
+        """
+        for level in (self, *self.root._levels):
+            if name in level.dag:
+                return level.dag.nodes[name]["node"]  # type: ignore[no-any-return]
+        raise unknown_name(name, [name for level in self.levels for name in level.dag], "node")
+
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """A copy of the DAG of this level for networkx: keys are node names.
+
+        Returns
+        -------
+        networkx.DiGraph
+            Nodes have the attributes ``kind``, ``scope`` and ``node``, edges ``port``; the graph has ``name``.
+        """
+        copy: nx.DiGraph[str] = nx.DiGraph(name=self.name)
+        for name, data in self.dag.nodes.data():
+            node = data["node"]
+            copy.add_node(name, kind=node.kind, scope=node.scope, node=node)
+        copy.add_edges_from((source, target, {"port": port}) for source, target, port in self.dag.edges.data("port"))
+        return copy
+
+    def __copy__(self) -> Level:
+        raise DeclarationError(
+            "a graph is copied whole, or its copy would share nodes and operands with it",
+            value=repr(self),
+            remedy="Use copy.deepcopy, or declare it in a function that makes a new graph at each call.",
+        )
+
+    def __len__(self) -> int:
+        return len(self.dag)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {len(self.dag)} nodes, {self.dag.number_of_edges()} edges>"
+
+    # Names
+
+    def _full_prefix(self) -> str:
+        """What the body and the open scopes put before a name."""
+        return self._prefix + "".join(f"{scope}/" for scope in self._scopes) if self._scopes else self._prefix
+
+    def _taken(self, full: str) -> bool:
+        """True if a node of this level or of another one has the name."""
+        levels = self.root._levels
+        return full in self._dag if len(levels) == 1 else any(full in level._dag for level in levels)
+
+    def _node_name(self, name: str | None, fallback: str) -> str:
+        prefix = self._full_prefix()
+        if name is not None:
+            full = prefix + checked_name(name, "a node")
+            if self._taken(full):
+                raise DeclarationError(
+                    f"graph {self.root.name!r} already has a node of this name",
+                    node=full,
+                    field="name",
+                    remedy="Choose another name, or leave it out and one is made.",
+                    location=self.node(full).location,
+                )
+            return full
+        full = prefix + fallback
+        if not self._taken(full):
+            return full
+        # Where the last free number was is kept, so that a thousand nodes of one kernel take linear time.
+        numbers = self._dag.graph.setdefault("numbers", {})
+        for number in itertools.count(numbers.get(full, 1)):
+            if not self._taken(f"{full}_{number}"):
+                numbers[full] = number + 1
+                return f"{full}_{number}"
+        raise AssertionError("unreachable: count never ends")
+
+    def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
+        befores = flatten(after) if after else []
+        self._dag.add_node(node.name, node=node)
+        if self._sequences:
+            if self._sequences[-1] is not None and self._sequences[-1] not in befores:
+                befores.insert(0, self._sequences[-1])
+            self._sequences[-1] = node
+        for before in befores:
+            self._add_edge(before, node, node.location)
+        return node
+
+
+class _Block(AbstractContextManager[None]):
+    """A ``with`` block of a graph, which may be entered again."""
+
+    def __init__(self, begin: Callable[[], Any], end: Callable[[], Any]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+def unknown_name(
+    name: Any, known: Iterable[str], what: str, error: type[GraphdslError] = DeclarationError
+) -> GraphdslError:
+    """The error for a name that is not there, with close ones as the remedy."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, n=3) or names[:5]
+    remedy = f"Names close to it: {', '.join(close)}." if close else f"There is no {what} at all."
+    return error(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
+
+
+def declared_here() -> Location:
+    """File and line of the first frame outside the package: where the user declared it."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    # Loops declare thousands of nodes at one place: they share one tuple, which also spares the garbage collector.
+    code = frame.f_code
+    place = (id(code), frame.f_lasti)
+    known, found = _places.get(place, _NOWHERE)
+    if known is not code:  # code objects of different places can be equal, and are slow to compare
+        if len(_places) >= _MOST_PLACES:
+            _places.clear()
+        found = (code.co_filename, frame.f_lineno)
+        _places[place] = (code, found)
+    return found
+
+
+def _checked_port(programmatic: Any, port: Any) -> Port:
+    if port not in ("programmatic", "launch_order"):
+        raise DeclarationError(
+            "the port of a programmatic edge is 'programmatic' or 'launch_order'",
+            field="port",
+            value=repr(port),
+            remedy="Leave it out for 'programmatic'.",
+        )
+    if programmatic:
+        return port  # type: ignore[no-any-return]
+    if port == "launch_order":
+        raise DeclarationError(
+            "only a programmatic edge has a port",
+            field="port",
+            value=repr(port),
+            remedy="Pass programmatic=True, or leave the port out for a full dependency.",
+        )
+    return "default"
+
+
+_MOST_PLACES = 10_000
+_NOWHERE: tuple[CodeType | None, Location] = (None, ("", 0))
+_places: dict[tuple[int, int], tuple[CodeType | None, Location]] = {}
