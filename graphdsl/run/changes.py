@@ -160,7 +160,7 @@ CHANGES: dict[type[Node], Changes] = {
         fields={"function": _function, "args": _host_args},
     ),
     EmptyNode: Changes(),
-    ChildNode: Changes(fixed=dict.fromkeys(("graph", "bind"), f"Update the nodes inside by their names. {_NEW_EXEC}")),
+    ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
     ConditionalNode: Changes(fixed={"condition": _NEW_EXEC}),
 }
 """What may change in each kind of node."""

@@ -1,0 +1,135 @@
+"""Graphs inside of graphs: children and bodies of conditional nodes, their updates, and what runs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphdsl as gd
+from graphdsl.drivers.base import Driver
+from tests.conformance.kernels import scale
+
+
+@pytest.fixture
+def halves() -> gd.Graph:
+    """Copies the first ``n`` elements of x to y through an array of its own, multiplied twice."""
+    graph = gd.Graph("halves")
+    n, gain = graph.param("n", np.int32, default=4), graph.param("gain", np.float32, default=2.0)
+    x, y, between = (graph.device_array(name, 4, np.float32) for name in ("x", "y", "between"))
+    with graph.sequence():
+        graph.kernel(scale, grid=gd.cdiv(n, 32), block=32, args=(x, between, gain, n), name="first")
+        graph.kernel(scale, grid=gd.cdiv(n, 32), block=32, args=(between, y, gain, n), name="second")
+    return graph
+
+
+def around(inside, *children: tuple[str, gd.Graph, str, str]) -> gd.Graph:
+    """A graph that loads a, runs ``inside`` and stores a and b."""
+    graph = gd.Graph("outer")
+    raw = graph.host_array("raw", 4, np.float32)
+    a, b = graph.device_array("a", 4, np.float32), graph.device_array("b", 4, np.float32)
+    clear = graph.memset(b, 0, name="clear")
+    load = graph.memcpy(a, raw, name="load", after=clear)
+    store = graph.memcpy(graph.host_array("out", 4, np.float32), b, name="store")
+    inside(graph, a, b, load) >> store
+    return graph
+
+
+def launched(exe, raw=(1, 2, 3, 4)) -> list[float]:
+    exe["raw"][:] = raw
+    exe.launch()
+    exe.synchronize()
+    return exe["out"].tolist()
+
+
+def test_a_child_runs_and_its_nodes_are_updated_by_name(device: Driver, halves):
+    graph = around(lambda g, a, b, load: g.child(halves, {"x": a, "y": b}, name="inner", after=load))
+    with graph.instantiate(device) as exe:
+        assert launched(exe) == [4, 8, 12, 16]
+        exe.update({"inner/gain": 3})
+        assert launched(exe) == [9, 18, 27, 36]
+        exe.update({"inner/n": 2})
+        assert launched(exe) == [9, 18, 0, 0]
+        exe.node("inner/first").update(args={"gain": 1.0})
+        assert launched(exe) == [3, 6, 0, 0]
+        exe.node("inner/second").disable()
+        assert launched(exe) == [0, 0, 0, 0]
+
+
+def test_one_graph_is_two_children_with_operands_of_their_own(device: Driver, halves):
+    def twice(g, a, b, load):
+        between = g.device_array("between", 4, np.float32)
+        first = g.child(halves, {"x": a, "y": between}, name="one", after=load)
+        return g.child(halves, {"x": between, "y": b, "gain": 1.0}, name="two", after=first)
+
+    with around(twice).instantiate(device) as exe:
+        assert launched(exe) == [4, 8, 12, 16]
+        exe.update({"one/gain": 1})
+        assert launched(exe) == [1, 2, 3, 4]
+
+
+def test_children_inside_of_children(device: Driver, halves):
+    middle = gd.Graph("middle")
+    x, y = middle.device_array("x", 4, np.float32), middle.device_array("y", 4, np.float32)
+    middle.child(halves, {"x": x, "y": y}, name="deep")
+    graph = around(lambda g, a, b, load: g.child(middle, {"x": a, "y": b}, name="outer", after=load))
+    with graph.instantiate(device) as exe:
+        assert launched(exe) == [4, 8, 12, 16]
+        exe.update({"outer/deep/gain": 1})
+        assert launched(exe) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1, 0x11), (7, 0x11), (0, 0x22)])
+def test_an_if_runs_the_body_that_its_condition_names(device: Driver, value, expected):
+    graph = gd.Graph("branch")
+    x = graph.device_array("x", 4, np.uint8)
+    branch = graph.if_(graph.condition("taken", default=value), name="branch")
+    with branch as body:
+        body.memset(x, 0x11, name="yes")
+    branch.otherwise.memset(x, 0x22, name="no")
+    branch >> graph.memcpy(graph.host_array("out", 4, np.uint8), x, name="store")
+    with graph.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        assert exe["out"].tolist() == [expected] * 4
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, 5), (1, 6), (2, 9), (9, 9)])
+def test_a_switch_runs_one_of_its_bodies_or_none(device: Driver, value, expected):
+    graph = gd.Graph("choice")
+    x = graph.device_array("x", 4, np.uint8)
+    choice = graph.switch(graph.condition("which", default=value), 2, name="choice")
+    for number, body in enumerate(choice.bodies):
+        body.memset(x, 5 + number, name="set")
+    graph.memset(x, 9, name="before") >> choice >> graph.memcpy(graph.host_array("out", 4, np.uint8), x, name="store")
+    with graph.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        assert exe["out"].tolist() == [expected] * 4
+        if value == 1:
+            exe.node("choice/1/set").update(value=77)
+            exe.launch()
+            exe.synchronize()
+            assert exe["out"].tolist() == [77] * 4
+
+
+def test_conditions_and_children_nest(device: Driver, halves):
+    def nested(g, a, b, load):
+        outer = g.if_(g.condition("outer", default=1), name="outer", after=load)
+        with outer as body, body.if_(body.condition("inner", default=1), name="inner") as deep:
+            deep.child(halves, {"x": a, "y": b}, name="child")
+        return outer
+
+    with around(nested).instantiate(device) as exe:
+        assert launched(exe) == [4, 8, 12, 16]
+        exe.update({"outer/inner/child/gain": 1})
+        assert launched(exe) == [1, 2, 3, 4]
+
+
+def test_a_child_may_hold_a_conditional_node(device: Driver):
+    inner = gd.Graph("inner")
+    x = inner.device_array("x", 4, np.float32)
+    with inner.if_(inner.condition("taken", default=1), name="branch") as body:
+        body.memset(x, 0, name="set")
+    graph = around(lambda g, a, b, load: g.child(inner, {"x": b}, name="child", after=load))
+    with graph.instantiate(device) as exe:
+        assert launched(exe) == [0, 0, 0, 0]
