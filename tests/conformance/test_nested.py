@@ -121,7 +121,7 @@ def test_conditions_and_children_nest(device: Driver, halves):
 
     with around(nested).instantiate(device) as exe:
         assert launched(exe) == [4, 8, 12, 16]
-        exe.update({"outer/inner/child/gain": 1})
+        exe.update({"outer/then/inner/then/child/gain": 1})
         assert launched(exe) == [1, 2, 3, 4]
 
 
