@@ -51,6 +51,8 @@ class Limits:
         The least and the greatest priority of a node; the greatest is the smaller number.
     sync_domains : int
         Memory synchronisation domains.
+    max_pitch : int
+        Bytes from one row of a copy to the next at most.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Limits:
     window_bytes: int = 0
     priorities: tuple[int, int] = (0, -5)
     sync_domains: int = 1
+    max_pitch: int = 2**31 - 1
 
 
 class _Multiprocessor(NamedTuple):

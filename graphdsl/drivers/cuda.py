@@ -54,6 +54,7 @@ _LIMITS = {
     "reserved_shared_bytes": "RESERVED_SHARED_MEMORY_PER_BLOCK",
     "window_bytes": "MAX_ACCESS_POLICY_WINDOW_SIZE",
     "sync_domains": "MEM_SYNC_DOMAIN_COUNT",
+    "max_pitch": "MAX_PITCH",
 }
 _LARGE_PARAMETERS_SINCE = 12010
 

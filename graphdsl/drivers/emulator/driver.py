@@ -20,7 +20,7 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne
-from graphdsl.drivers.emulator import nodes
+from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order, node_in_cycle
@@ -335,11 +335,11 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphAddMemcpyNode")
     def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
-        return self._add_node(graph, nodes.MEMCPY, params)
+        return self._add_node(graph, transfers.MEMCPY, params)
 
     @driver_call("cuGraphAddMemsetNode")
     def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
-        return self._add_node(graph, nodes.MEMSET, params)
+        return self._add_node(graph, transfers.MEMSET, params)
 
     @driver_call("cuGraphAddHostNode")
     def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
@@ -522,11 +522,11 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphExecMemcpyNodeSetParams")
     def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
-        self._set_params(graph_exec, node, nodes.MEMCPY, params)
+        self._set_params(graph_exec, node, transfers.MEMCPY, params)
 
     @driver_call("cuGraphExecMemsetNodeSetParams")
     def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
-        self._set_params(graph_exec, node, nodes.MEMSET, params)
+        self._set_params(graph_exec, node, transfers.MEMSET, params)
 
     @driver_call("cuGraphExecHostNodeSetParams")
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:

@@ -108,6 +108,22 @@ class Region:
         return f"the {self.nbytes} bytes of {self.kind} memory at {self.base:#x}"
 
 
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Bytes from the first of several, ``strides`` apart, to the end of the last.
+
+    Examples
+    --------
+    >>> span((2, 3, 4), (100, 10, 1))
+    124
+    """
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def _strided(data: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """Part of an array of single bytes; NumPy refuses what would reach outside of it."""
+    return np.ndarray(shape, data.dtype, data, offset, strides)
+
+
 def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
     """Memory that nobody has written."""
     return Region(kind, base, np.full(nbytes, POISON, np.uint8), np.zeros(nbytes, np.bool_))
@@ -229,28 +245,41 @@ class AddressSpace:
             raise _access_error(OUTSIDE, text, address, nbytes, region)
         return region, offset
 
-    def reading(self, address: int, nbytes: int) -> Bytes:
-        """The bytes at an address, to read; ordinary host memory is taken as it is."""
-        if self.is_pageable(address):
-            return host_bytes(address, nbytes)
-        region, offset = self.locate(address, nbytes)
-        written = None if region.written is None else region.written[offset : offset + nbytes]
-        if written is not None and not written.all():
-            first = offset + int(written.argmin())
-            text = f"byte {first} of {region}, in a read of {nbytes} bytes from offset {offset}"
-            raise _access_error(NEVER_WRITTEN, text, region.base + first, nbytes, region)
-        return region.data[offset : offset + nbytes]
+    def reading(self, address: int, shape: int | tuple[int, ...], strides: tuple[int, ...] = (1,)) -> Bytes:
+        """The bytes at an address, to read; ordinary host memory is taken as it is.
 
-    def writing(self, address: int, nbytes: int) -> Bytes:
-        """The bytes at an address, to write all of them."""
+        Parameters
+        ----------
+        address : int
+            Of the first byte.
+        shape, strides : int or tuple of int
+            How many bytes in each dimension, and how far apart they are; what lies between them is not looked at.
+        """
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        nbytes = span(shape, strides)
         if self.is_pageable(address):
-            return host_bytes(address, nbytes)
+            return _strided(host_bytes(address, nbytes), 0, shape, strides)
+        region, offset = self.locate(address, nbytes)
+        written = None if region.written is None else _strided(region.written, offset, shape, strides)
+        if written is not None and not written.all():
+            place = np.unravel_index(int(written.argmin()), shape)
+            first = offset + sum(int(index) * stride for index, stride in zip(place, strides, strict=True))
+            text = f"byte {first} of {region}, in a read of {written.size} bytes from offset {offset}"
+            raise _access_error(NEVER_WRITTEN, text, region.base + first, nbytes, region)
+        return _strided(region.data, offset, shape, strides)
+
+    def writing(self, address: int, shape: int | tuple[int, ...], strides: tuple[int, ...] = (1,)) -> Bytes:
+        """The bytes at an address, to write all of them; the parameters are those of `reading`."""
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        nbytes = span(shape, strides)
+        if self.is_pageable(address):
+            return _strided(host_bytes(address, nbytes), 0, shape, strides)
         region, offset = self.locate(address, nbytes)
         if region.written is not None:
-            written = region.written[offset : offset + nbytes]
+            written = _strided(region.written, offset, shape, strides)
             self._occupy(region, written)
-            written[:] = True
-        return region.data[offset : offset + nbytes]
+            written[...] = True
+        return _strided(region.data, offset, shape, strides)
 
     def exposed(self, address: int, nbytes: int) -> Bytes:
         """The bytes at an address, for somebody who reads and writes them unseen: from now on all count as written."""

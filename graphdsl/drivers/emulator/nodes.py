@@ -1,7 +1,8 @@
 """The node kinds that the emulator knows: for each, how the driver reads it, what it refuses, and what it does.
 
-A node kind is a row of functions in this module. The rules are those of `CUDA_KERNEL_NODE_PARAMS_v2` and its siblings
-in cuda.h 13, with the result codes that driver 580 gave on an H200. This module must not know edges or execs.
+A node kind is a row of functions, here or, for copies and memsets, in `graphdsl.drivers.emulator.transfers`. The rules
+are those of `CUDA_KERNEL_NODE_PARAMS_v2` and its siblings in cuda.h 13, with the result codes that driver 580 gave on
+an H200. This module must not know edges or execs.
 """
 
 from __future__ import annotations
@@ -23,14 +24,7 @@ from graphdsl.drivers.emulator.kernels import EmulatedKernel
 from graphdsl.drivers.emulator.memory import AddressSpace
 from graphdsl.drivers.emulator.problems import INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import Place
-from graphdsl.drivers.structs import (
-    HOST_NODE,
-    KERNEL_NODE,
-    MEMCPY_NODE,
-    MEMORY_TYPE_DEVICE,
-    MEMORY_TYPE_HOST,
-    MEMSET_NODE,
-)
+from graphdsl.drivers.structs import HOST_NODE, KERNEL_NODE
 
 
 class LoadedKernel:
@@ -228,101 +222,6 @@ def _run_kernel(machine: Machine, launch: _Launch) -> None:
     )
 
 
-# Memcpy
-
-
-@dataclass(frozen=True)
-class _Copy:
-    destination: Address
-    source: Address
-    nbytes: int
-    memory_types: tuple[int, int]
-
-
-_MEMORY_TYPE_ARRAY = 3
-_MEMORY_TYPE_UNIFIED = 4
-
-
-def _read_memcpy(machine: Machine, address: Address) -> _Copy:
-    fields = struct_at(address, MEMCPY_NODE)
-    nbytes, height, depth = int(fields["width"]), int(fields["height"]), int(fields["depth"])
-    if not nbytes or not height or not depth:
-        raise Problem(f"a copy of width {nbytes}, height {height} and depth {depth}; none may be 0")
-    if height > 1 or depth > 1:
-        raise Problem(f"the emulator copies 1-D; height {height} and depth {depth} given", NOT_SUPPORTED)
-    destination, source = (_side(machine, fields, side, nbytes) for side in ("destination", "source"))
-    memory_types = int(fields["destination_memory_type"]), int(fields["source_memory_type"])
-    return _Copy(destination, source, nbytes, memory_types)
-
-
-def _side(machine: Machine, fields: np.void, side: str, nbytes: int) -> Address:
-    """Address of the first byte of a side of a copy; with unified addressing the address tells what it is."""
-    kind = int(fields[f"{side}_memory_type"])
-    if kind == _MEMORY_TYPE_ARRAY:
-        raise Problem(f"the emulator has no CUDA arrays, and the {side} is one", NOT_SUPPORTED)
-    if kind not in (MEMORY_TYPE_HOST, MEMORY_TYPE_DEVICE, _MEMORY_TYPE_UNIFIED):
-        raise Problem(f"the {side} has memory type {kind}; there is none of that number")
-    base = int(fields[f"{side}_{'host' if kind == MEMORY_TYPE_HOST else 'device'}"])
-    if not base:
-        raise Problem(f"the address of the {side} is NULL")
-    address = base + int(fields[f"{side}_x_bytes"])
-    if not machine.space.is_pageable(address):
-        machine.require_memory(address, nbytes)
-    elif kind == MEMORY_TYPE_DEVICE and not machine.build_only:
-        raise Problem(
-            f"the {side} {address:#x} is declared to be device memory, and is ordinary host memory",
-            remedy="Declare it as host memory, or allocate it with mem_alloc or mem_host_alloc.",
-        )
-    return address
-
-
-def _run_memcpy(machine: Machine, copy: _Copy) -> None:
-    source = machine.space.reading(copy.source, copy.nbytes)
-    machine.space.writing(copy.destination, copy.nbytes)[:] = source
-
-
-def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
-    if old.memory_types != new.memory_types:
-        raise Problem(
-            f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
-            remedy="Build the graph anew.",
-        )
-    return new
-
-
-# Memset
-
-
-@dataclass(frozen=True)
-class _Fill:
-    destination: Address
-    pattern: bytes
-    count: int
-
-
-def _read_memset(machine: Machine, address: Address) -> _Fill:
-    fields = struct_at(address, MEMSET_NODE)
-    size, width, height = int(fields["element_size"]), int(fields["width"]), int(fields["height"])
-    destination = int(fields["destination"])
-    if size not in (1, 2, 4):
-        raise Problem(f"elements of {size} bytes; they must be of 1, 2 or 4")
-    if not width or not height:
-        raise Problem(f"a memset of width {width} and height {height}; neither may be 0")
-    if height > 1:
-        raise Problem(f"the emulator sets 1-D; height {height} given", NOT_SUPPORTED)
-    if destination % size:
-        raise Problem(f"the destination {destination:#x} is not aligned to elements of {size} bytes")
-    machine.require_memory(destination, size * width)
-    # Bits of the value beyond the element are ignored, as the driver does.
-    return _Fill(destination, int(fields["value"]).to_bytes(4, "little")[:size], width)
-
-
-def _run_memset(machine: Machine, fill: _Fill) -> None:
-    size = len(fill.pattern)
-    rows = machine.space.writing(fill.destination, size * fill.count).reshape(fill.count, size)
-    rows[:] = np.frombuffer(fill.pattern, np.uint8)
-
-
 # Host
 
 
@@ -361,7 +260,5 @@ def _run_host(machine: Machine, call: _HostCall) -> None:
 
 
 KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, _accept_kernel, _require_launchable, can_disable=True)
-MEMCPY = NodeKind("memcpy", _read_memcpy, _run_memcpy, _accept_memcpy, can_disable=True)
-MEMSET = NodeKind("memset", _read_memset, _run_memset, can_disable=True)
 HOST = NodeKind("host", _read_host, _run_host)
 EMPTY = NodeKind("empty", lambda machine, address: None, lambda machine, params: None)

@@ -23,6 +23,7 @@ from graphdsl.drivers.structs import (
     MEMORY_TYPE_HOST,
     MEMSET_NODE,
 )
+from graphdsl.errors import DriverError, MemoryFault
 
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -174,3 +175,45 @@ def device() -> Emulator:
 @pytest.fixture
 def bench(device: Emulator) -> Iterator[Bench]:
     return Bench(device)
+
+
+@pytest.fixture
+def memory(bench: Bench) -> dict[str, int]:
+    """Addresses of 4096 bytes of each kind."""
+    device = bench.device
+    pinned, pageable = device.mem_host_alloc(4096), np.zeros(4096, np.uint8)
+    bench.kept += [pinned, pageable]
+    released = device.mem_alloc(4096)
+    device.mem_free(released)
+    return {
+        "a": device.mem_alloc(4096),
+        "b": bench.upload(np.zeros(4096, np.uint8)),
+        "pinned": pinned.ctypes.data,
+        "pageable": pageable.ctypes.data,
+        "released": released,
+        "null": 0,
+    }
+
+
+def refused(call: Any, code: int, *args: Any) -> DriverError:
+    """The error of a call that is refused with a code."""
+    with pytest.raises(DriverError) as caught:
+        call(*args)
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def sync_fault(bench: Bench) -> MemoryFault:
+    """The fault that a launch ended with."""
+    with pytest.raises(MemoryFault) as caught:
+        bench.device.stream_synchronize(bench.stream)
+    assert caught.value.code == 700
+    return caught.value
+
+
+def updated(bench: Bench, call: Any, graph_exec: int, node: int, params: int, code: int) -> None:
+    """Make the call that updates a node, and hold its result to a code; 0 is success."""
+    if code:
+        assert "Exec" in refused(call, code, graph_exec, node, params).call
+    else:
+        call(graph_exec, node, params)

@@ -11,9 +11,9 @@ from numba import cuda, types
 
 from graphdsl.compile.image import ArrayValue
 from graphdsl.drivers.emulator import Emulator
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, RELEASED
+from graphdsl.drivers.emulator.problems import OUTSIDE_ARRAY
 from graphdsl.errors import DriverError, MemoryFault
-from tests.drivers.emulator.conftest import Bench
+from tests.drivers.emulator.conftest import Bench, refused, sync_fault, updated
 
 I4 = types.Array(types.int32, 1, "C")
 KINDS = (I4, types.int32)
@@ -25,20 +25,6 @@ def fill(out, value):
 
 def add(out, value):
     out[cuda.grid(1)] += value
-
-
-def refused(call: Any, code: int, *args: Any) -> DriverError:
-    with pytest.raises(DriverError) as caught:
-        call(*args)
-    assert caught.value.code == code, caught.value
-    return caught.value
-
-
-def sync_fault(bench: Bench) -> MemoryFault:
-    with pytest.raises(MemoryFault) as caught:
-        bench.device.stream_synchronize(bench.stream)
-    assert caught.value.code == 700
-    return caught.value
 
 
 # Kernel nodes
@@ -189,157 +175,6 @@ def test_a_launch_after_its_library_is_unloaded(bench: Bench) -> None:
     assert "unloaded" in str(error)
 
 
-# Memcpy nodes
-
-
-@pytest.fixture
-def memory(bench: Bench) -> dict[str, int]:
-    """Addresses of 4096 bytes of each kind."""
-    device = bench.device
-    pinned, pageable = device.mem_host_alloc(4096), np.zeros(4096, np.uint8)
-    bench.kept += [pinned, pageable]
-    released = device.mem_alloc(4096)
-    device.mem_free(released)
-    return {
-        "a": device.mem_alloc(4096),
-        "b": bench.upload(np.zeros(4096, np.uint8)),
-        "pinned": pinned.ctypes.data,
-        "pageable": pageable.ctypes.data,
-        "released": released,
-        "null": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("source", "nbytes", "kinds", "fields", "code"),
-    [
-        ("b", 64, "dd", {}, 0),
-        ("b", 4096, "dd", {}, 0),
-        ("b", 0, "dd", {}, 1),
-        ("b", 64, "dd", {"height": 0}, 1),
-        ("b", 64, "dd", {"depth": 0}, 1),
-        ("b", 64, "dd", {"height": 2}, 801),
-        ("pageable", 64, "dd", {}, 1),
-        ("pinned", 64, "dd", {}, 0),
-        ("b", 64, "dh", {}, 0),
-        ("pinned", 64, "dh", {}, 0),
-        ("pageable", 64, "dh", {}, 0),
-        ("pageable", 64, "dd", {"source_memory_type": 4}, 0),
-        ("b", 64, "dd", {"source_memory_type": 4}, 0),
-        ("b", 64, "dd", {"source_memory_type": 3}, 801),
-        ("b", 64, "dd", {"source_memory_type": 9}, 1),
-        ("b", 4097, "dd", {}, 1),
-        ("b", 64, "dd", {"source_x_bytes": 4032}, 0),
-        ("b", 64, "dd", {"source_x_bytes": 4033}, 1),
-        ("pinned", 4097, "dh", {}, 1),
-        ("b", 2**63, "dd", {}, 1),
-        ("b", 64, "dd", {"source_lod": 1}, 0),
-        ("null", 64, "dd", {}, 1),
-        ("null", 64, "dh", {}, 1),
-        ("released", 64, "dd", {}, 1),
-    ],
-)
-def test_memcpy_nodes(
-    bench: Bench, memory: dict[str, int], source: str, nbytes: int, kinds: str, fields: dict[str, int], code: int
-) -> None:
-    params = bench.memcpy(memory["a"], memory[source], nbytes, kinds, **fields)
-    graph = bench.device.graph_create()
-    if code:
-        assert refused(bench.device.graph_add_memcpy_node, code, graph, params).call == "cuGraphAddMemcpyNode"
-    else:
-        assert bench.device.graph_add_memcpy_node(graph, params)
-
-
-def test_copies_between_all_kinds_of_memory(bench: Bench) -> None:
-    device = bench.device
-    pageable, pinned = np.arange(16, dtype=np.uint8), device.mem_host_alloc(16)
-    back = np.zeros(16, np.uint8)
-    first, second = device.mem_alloc(16), device.mem_alloc(16)
-    graph, _ = bench.chain(
-        (device.graph_add_memcpy_node, bench.memcpy(first, pageable.ctypes.data, 16, "dh")),
-        (device.graph_add_memcpy_node, bench.memcpy(second, first, 16, "dd", source_x_bytes=0)),
-        (device.graph_add_memcpy_node, bench.memcpy(pinned.ctypes.data, second, 16, "hd")),
-        (device.graph_add_memcpy_node, bench.memcpy(back.ctypes.data + 8, pinned.ctypes.data, 8, "hh")),
-    )
-    bench.launch(graph)
-    device.stream_synchronize(bench.stream)
-    assert pinned.tolist() == list(range(16))
-    assert back.tolist() == [0] * 8 + list(range(8))
-
-
-def test_a_copy_of_never_written_bytes(bench: Bench) -> None:
-    source, destination = bench.device.mem_alloc(16), bench.device.mem_alloc(16)
-    graph, (node,) = bench.chain((bench.device.graph_add_memcpy_node, bench.memcpy(destination, source, 8)))
-    bench.launch(graph)
-    fault = sync_fault(bench)
-    assert fault.node_handle == node
-    assert (fault.kind, fault.address) == (NEVER_WRITTEN, source)  # type: ignore[attr-defined]
-
-
-# Memset nodes
-
-
-@pytest.mark.parametrize(
-    ("destination", "offset", "fields", "code"),
-    [
-        ("a", 0, {}, 0),
-        ("pinned", 0, {}, 0),
-        ("a", 0, {"element_size": 1, "value": 0x1FF}, 0),
-        ("a", 0, {"element_size": 3}, 1),
-        ("a", 0, {"element_size": 8}, 1),
-        ("a", 0, {"element_size": 0}, 1),
-        ("a", 0, {"width": 0}, 1),
-        ("a", 0, {"height": 0}, 1),
-        ("a", 0, {"height": 2}, 801),
-        ("a", 2, {}, 1),
-        ("a", 2, {"element_size": 2}, 0),
-        ("a", 1, {"element_size": 2}, 1),
-        ("a", 4092, {"width": 1}, 0),
-        ("a", 4092, {"width": 2}, 1),
-        ("pageable", 0, {}, 1),
-        ("null", 0, {}, 1),
-        ("released", 0, {}, 1),
-    ],
-)
-def test_memset_nodes(
-    bench: Bench, memory: dict[str, int], destination: str, offset: int, fields: dict[str, int], code: int
-) -> None:
-    params = bench.memset(memory[destination] + offset, 0, 16, **fields)
-    graph = bench.device.graph_create()
-    if code:
-        assert refused(bench.device.graph_add_memset_node, code, graph, params).call == "cuGraphAddMemsetNode"
-    else:
-        assert bench.device.graph_add_memset_node(graph, params)
-
-
-@pytest.mark.parametrize(
-    ("size", "value", "kept"), [(1, 0x1AB, 0xAB), (2, 0x10BEEF, 0xBEEF), (4, 0xDEADBEEF, 0xDEADBEEF)]
-)
-def test_memsets_repeat_the_low_bytes(bench: Bench, size: int, value: int, kept: int) -> None:
-    address = bench.device.mem_alloc(8 * size)
-    params = bench.memset(address + size, value, 6, size)
-    bench.launch(bench.chain((bench.device.graph_add_memset_node, params))[0])
-    assert bench.download(address + size, 6, f"u{size}").tolist() == [kept] * 6
-    with pytest.raises(MemoryFault):
-        bench.download(address, 1, np.uint8)
-
-
-def test_memory_freed_under_a_node(bench: Bench) -> None:
-    device = bench.device
-    address = device.mem_alloc(64)
-    other = device.mem_alloc(64)
-    graph, (first, second) = bench.chain(
-        (device.graph_add_memset_node, bench.memset(other, 1, 16)),
-        (device.graph_add_memset_node, bench.memset(address, 1, 16)),
-    )
-    device.mem_free(address)
-    bench.launch(graph)
-    fault = sync_fault(bench)
-    assert (fault.node_handle, fault.kind) == (second, RELEASED)  # type: ignore[attr-defined]
-    assert first != second
-    assert bench.download(other, 16, np.int32).tolist() == [1] * 16
-
-
 # Host and empty nodes
 
 
@@ -381,13 +216,6 @@ def test_nodes_without_a_struct(bench: Bench) -> None:
 # Updates of execs
 
 
-def updated(bench: Bench, call: Any, graph_exec: int, node: int, params: int, code: int) -> None:
-    if code:
-        assert "Exec" in refused(call, code, graph_exec, node, params).call
-    else:
-        call(graph_exec, node, params)
-
-
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -415,54 +243,6 @@ def test_updates_of_kernel_nodes(bench: Bench, fields: dict[str, Any], code: int
     # The graph itself is as it was.
     bench.launch(graph)
     assert bench.download(address, 1, np.int32)[0] == wanted[0] + 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "fields", "code"),
-    [
-        (("b", "dd"), ("b", "dd"), {"width": 128}, 0),
-        (("b", "dd"), ("b", "dd"), {"width": 0}, 1),
-        (("b", "dd"), ("b", "dd"), {"width": 2**30}, 1),
-        (("b", "dd"), ("pinned", "dd"), {}, 0),
-        (("b", "dd"), ("pinned", "dh"), {}, 1),
-        (("b", "dd"), ("pageable", "dh"), {}, 1),
-        (("pinned", "dh"), ("pageable", "dh"), {}, 0),
-        (("pageable", "dh"), ("pinned", "dh"), {}, 0),
-        (("pinned", "dh"), ("b", "dd"), {}, 1),
-    ],
-)
-def test_updates_of_memcpy_nodes(
-    bench: Bench, memory: dict[str, int], before: tuple[str, str], after: tuple[str, str], fields: Any, code: int
-) -> None:
-    device = bench.device
-    params = bench.memcpy(memory["a"], memory[before[0]], 64, before[1])
-    graph, (node,) = bench.chain((device.graph_add_memcpy_node, params))
-    new = bench.memcpy(memory["a"], memory[after[0]], 64, after[1], **fields)
-    updated(bench, device.graph_exec_memcpy_node_set_params, bench.launch(graph), node, new, code)
-
-
-@pytest.mark.parametrize(
-    ("destination", "fields", "code"),
-    [
-        ("a", {"value": 7}, 0),
-        ("b", {}, 0),
-        ("pinned", {}, 0),
-        ("pageable", {}, 1),
-        ("a", {"width": 8}, 0),
-        ("a", {"width": 32}, 0),
-        ("a", {"width": 0}, 1),
-        ("a", {"width": 2**28}, 1),
-        ("a", {"element_size": 1}, 0),
-        ("a", {"element_size": 3}, 1),
-    ],
-)
-def test_updates_of_memset_nodes(
-    bench: Bench, memory: dict[str, int], destination: str, fields: dict[str, int], code: int
-) -> None:
-    device = bench.device
-    graph, (node,) = bench.chain((device.graph_add_memset_node, bench.memset(memory["a"], 0, 16)))
-    new = bench.memset(memory[destination], 0, 16, **fields)
-    updated(bench, device.graph_exec_memset_node_set_params, bench.launch(graph), node, new, code)
 
 
 def test_updates_of_host_nodes(bench: Bench) -> None:
