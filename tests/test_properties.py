@@ -137,3 +137,73 @@ def test_what_check_passes_the_emulator_builds_and_what_it_refuses_check_had_nam
         assert report.errors, refusal
     if report.ok:
         graph.instantiate(device).close()
+
+
+@st.composite
+def slices_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Of each dimension of an array some elements; as many of each as another draw with the same counts."""
+    keys = []
+    for extent in shape:
+        start = draw(st.integers(0, extent - 1))
+        keys.append(slice(start, draw(st.integers(start + 1, extent)), draw(st.integers(1, 3))))
+    return tuple(keys)
+
+
+@st.composite
+def strided_pairs(draw: st.DrawFn) -> tuple[Any, ...]:
+    """Two host arrays, C or Fortran, and a slice of each; the slices agree in shape."""
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
+    key = draw(slices_of(shape))
+    part = np.empty(shape)[key].shape
+    other = tuple(extent + draw(st.integers(0, 3)) for extent in part)
+    starts = [draw(st.integers(0, whole - extent)) for whole, extent in zip(other, part, strict=True)]
+    other_key = tuple(slice(start, start + extent) for start, extent in zip(starts, part, strict=True))
+    dtype = draw(st.sampled_from([np.uint8, np.int16, np.float32, np.complex128]))
+    orders = [draw(st.sampled_from("CF")) for _ in range(2)]
+    arrays = [
+        np.arange(1, np.prod(each) + 1).reshape(each).astype(dtype, order=order)
+        for each, order in zip((shape, other), orders, strict=True)
+    ]
+    pairs = [(arrays[0], key), (arrays[1], other_key)]
+    return tuple(pairs if draw(st.booleans()) else pairs[::-1])
+
+
+@SLOW
+@given(strided_pairs())
+def test_a_strided_copy_does_what_numpy_does(pair):
+    (target, to), (source, key) = pair
+    g = gd.Graph("strided")
+    g.memcpy(g.external("target", target)[to], g.external("source", source)[key])
+    expected = target.copy()
+    expected[to] = source[key]
+    report = g.check()
+    if report.errors:
+        assert {each.code for each in report.errors} <= {"GD306", "GD322", "GD324"}
+        return
+    with g.instantiate(gd.emulator()) as exe:
+        exe.launch()
+        exe.synchronize()
+    np.testing.assert_array_equal(target, expected)
+
+
+@SLOW
+@given(st.data())
+def test_a_strided_memset_does_what_numpy_does(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    key, dtype = data.draw(slices_of(shape)), data.draw(st.sampled_from([np.uint8, np.int16, np.float32, np.complex64]))
+    g = gd.Graph("fill")
+    x, out = g.device_array("x", shape, dtype), g.host_array("out", shape, dtype)
+    with g.sequence():
+        g.memset(x, 0)
+        g.memset(x[key], 3 + 3j if dtype is np.complex64 else 3)
+        g.memcpy(out, x)
+    report = g.check()
+    if report.errors:
+        assert {each.code for each in report.errors} == {"GD323"}
+        return
+    expected = np.zeros(shape, dtype)
+    expected[key] = 3 + 3j if dtype is np.complex64 else 3
+    with g.instantiate(gd.emulator()) as exe:
+        exe.launch()
+        exe.synchronize()
+        np.testing.assert_array_equal(exe["out"], expected)

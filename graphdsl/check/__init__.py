@@ -16,6 +16,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     memsets,
     operands,
     params,
+    rows,
     structure,
 )
 from graphdsl.check.context import Context, Launch, Launches, Subject

@@ -19,6 +19,7 @@ from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
+from graphdsl.declare.rows import Dimension
 from graphdsl.errors import CompileError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class Context:
         self._evaluated: dict[Expr, Any] = {}
         self._memo: dict[Expr, Any] = {}
         self._regions: dict[int, Region | None] = {}
+        self._dimensions: dict[str, tuple[Dimension, ...] | None] = {}
         self._compiled: dict[Any, KernelImage | CompileError] = {}
 
     @classmethod
@@ -308,6 +310,27 @@ class Context:
         if offset is None or None in shape:
             return None
         return Region(offset, tuple(shape), math.prod(shape) * array.dtype.itemsize)
+
+    def dimensions(self, node: MemcpyNode | MemsetNode) -> tuple[Dimension, ...] | None:
+        """What a node copies or sets as rows of bytes, evaluated; None if that is not known.
+
+        So it is where an expression has no value, a view is broken, or the sides of a copy do not agree.
+        """
+        try:
+            return self._dimensions[node.name]
+        except KeyError:
+            found = self._dimensions[node.name] = self._evaluated_dimensions(node)
+            return found
+
+    def _evaluated_dimensions(self, node: MemcpyNode | MemsetNode) -> tuple[Dimension, ...] | None:
+        arrays = (node.destination, node.source) if isinstance(node, MemcpyNode) else (node.destination,)
+        regions = [self.region(array) for array in arrays]
+        alike = {(array.dtype.itemsize, region.shape) for array, region in zip(arrays, regions, strict=True) if region}
+        given = isinstance(node, MemcpyNode) and node.nbytes is not None
+        if None in regions or (len(alike) != 1 and not given):
+            return None
+        found = tuple(Dimension(self.value(extent), strides) for extent, strides in node.dimensions)
+        return None if any(extent is None for extent, _ in found) else found
 
     # Kernels
 

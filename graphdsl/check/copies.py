@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
 
 from graphdsl.check.context import Context, label, sentences
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.nodes import MemcpyNode
+from graphdsl.declare.interop import host_view
 from graphdsl.declare.operands import Array
+from graphdsl.declare.rows import Dimension
 
 
 @rule("GD302", "error", "No more bytes copied than source and destination have")
@@ -121,9 +125,9 @@ def copy_shape(context: Context, found: Found) -> Iterator[Finding]:
 
 @rule("GD306", "error", "Copies between arrays of one memory order")
 def copy_order(context: Context, found: Found) -> Iterator[Finding]:
-    """Source and destination of a copy lie in memory in the same order, both C or both Fortran.
+    """The dimensions of source and destination of a copy lie in memory in the same order, such as both in C order.
 
-    **Why.** A copy moves bytes in the order in which they lie: between the two orders it would transpose.
+    **Why.** A copy moves rows of bytes in the order in which they lie: between two orders it would transpose.
 
     **Remedy.** Adopt the array in C order (`numpy.ascontiguousarray`), or transpose with a kernel.
 
@@ -142,10 +146,12 @@ def copy_order(context: Context, found: Found) -> Iterator[Finding]:
     ```
     """
     for node in context.copies:
-        orders = node.destination.layout, node.source.layout
-        if node.nbytes is None and set(orders) == {"C", "F"}:
+        # Outer dimensions come first, as the destination has them. A stride of 0 is GD325's.
+        steps = [each.strides[1] for each in context.dimensions(node) or () if each.strides[1]]
+        if any(outer < inner for outer, inner in pairwise(steps)):
             yield found(
-                f"a copy moves bytes as they lie: the destination is in {orders[0]} order, the source in {orders[1]}",
+                f"a copy moves bytes as they lie: the strides of the destination are {node.destination.strides}, those "
+                f"of the source {node.source.strides}, and their order differs",
                 node=node,
                 field="source",
                 value=node.source,
@@ -153,44 +159,45 @@ def copy_order(context: Context, found: Found) -> Iterator[Finding]:
             )
 
 
-@rule("GD307", "error", "Contiguous operands of copies and memsets")
+@rule("GD307", "error", "Contiguous operands where bytes are counted")
 def contiguous(context: Context, found: Found) -> Iterator[Finding]:
-    """The operands of a copy or memset are contiguous, whatever the values of params.
+    """The operands of a copy with `nbytes` are contiguous, whatever the values of params.
 
-    **Why.** A one-dimensional copy or memset works on one run of bytes.
+    **Why.** So many bytes from the start of both are one run of bytes on either side.
 
-    **Source.** CUDA Driver API, `CUDA_MEMCPY3D` and `CUDA_MEMSET_NODE_PARAMS` with a height of 1.
+    **Source.** CUDA Driver API, `CUDA_MEMCPY3D` with a height of 1.
 
-    **Remedy.** Slice the first dimension only, or use a kernel.
+    **Remedy.** Leave `nbytes` out and slice both sides, or use a kernel.
 
     **Wrong**
 
     ```python wrong
-    g.memset(x[::2], 0)
+    g.memcpy(x[::2], raw, nbytes=2048)
     ```
 
     **Right**
 
     ```python right
-    g.memset(x[:512], 0)
+    g.memcpy(x[::2], raw[:512])
     ```
     """
-    for node in context.transfers:
-        for side in ("destination", "source") if isinstance(node, MemcpyNode) else ("destination",):
+    for node in context.copies:
+        for side in ("destination", "source"):
             array: Array = getattr(node, side)
-            if array.layout == "A":
+            if node.nbytes is not None and array.layout == "A":
                 yield found(
-                    f"a {node.kind} works on contiguous memory, and the strides of this one are {array.strides} bytes",
+                    f"nbytes counts bytes of contiguous memory, and the strides of this {side} are {array.strides} "
+                    "bytes",
                     node=node,
                     field=side,
                     value=array,
-                    remedy="Slice the first dimension only, or use a kernel.",
+                    remedy="Leave nbytes out and slice both sides, or use a kernel.",
                 )
 
 
 @rule("GD308", "error", "Copies between bytes that do not overlap")
 def copy_overlap(context: Context, found: Found) -> Iterator[Finding]:
-    """Source and destination of a copy share no bytes.
+    """Source and destination of a copy share no bytes. Rows may lie between rows of the other.
 
     **Why.** The driver copies in any order: where they overlap, the result is undefined.
 
@@ -213,18 +220,43 @@ def copy_overlap(context: Context, found: Found) -> Iterator[Finding]:
     for node in context.copies:
         if node.destination.buffer is not node.source.buffer:
             continue
-        to, source = context.region(node.destination), context.region(node.source)
-        given = context.value(node.nbytes)
-        if to is None or source is None or (given is None and node.nbytes is not None):
+        dimensions = context.dimensions(node)
+        offsets = [context.region(array) for array in (node.destination, node.source)]
+        if dimensions is None or None in offsets:
             continue
-        nbytes = min(to.nbytes, source.nbytes) if given is None else given
-        shared = min(to.offset, source.offset) + nbytes - max(to.offset, source.offset)
-        if shared > 0:
+        shared = _shared_bytes(dimensions, *(region.offset for region in offsets if region))
+        if shared:
             yield found(
-                f"source and destination of a copy share no bytes, and {shared} bytes are in both this source and the "
+                f"source and destination of a copy share no bytes, and {shared} in both this source and the "
                 f"destination {label(node.destination)}",
                 node=node,
                 field="source",
                 value=node.source,
                 remedy="Copy through another buffer.",
             )
+
+
+def _shared_bytes(dimensions: tuple[Dimension, ...], to: int, source: int) -> str:
+    """How many bytes at two offsets are the same, in words with a verb; empty if there are none."""
+    if any(each.extent < 1 for each in dimensions):
+        return ""
+    if len(dimensions) == 1:
+        both = dimensions[0].extent - abs(to - source)
+        return f"{both} bytes are" if both > 0 else ""
+    shape = tuple(int(each.extent) for each in dimensions)
+    destination, origin = (
+        host_view(_ANYWHERE + offset, shape, tuple(each.strides[i] for each in dimensions), np.dtype(np.uint8), None)
+        for i, offset in enumerate((to, source))
+    )
+    try:
+        shared = np.shares_memory(destination, origin, _MAX_WORK)  # type: ignore[arg-type]  # the stubs know two values
+        return "some bytes are" if shared else ""
+    except np.exceptions.TooHardError:  # better silent than wrong
+        return ""
+
+
+_ANYWHERE = 2**20
+"""An address that nobody looks at: whether two arrays overlap follows from where they would lie."""
+
+_MAX_WORK = 100_000
+"""Of NumPy's exact search for a shared byte; copies of up to three dimensions need a few steps of it."""

@@ -269,9 +269,10 @@ class Definition(Level):
         Parameters
         ----------
         destination, source : Buffer or View
-            Contiguous arrays in device, pinned or pageable memory. Without ``nbytes`` they agree in shape and dtype.
+            Arrays in device, pinned or pageable memory that agree in shape and dtype. They may have gaps, as long as
+            they are slices of rows of bytes to the driver: three dimensions.
         nbytes : int or Expr, optional
-            Bytes to copy from the start of both, whatever their dtypes.
+            Bytes to copy from the start of both, whatever their dtypes; both are contiguous.
         name, after
             As for `kernel`; the default name tells source and destination.
         """
@@ -287,7 +288,7 @@ class Definition(Level):
         Parameters
         ----------
         destination : Buffer or View
-            Contiguous array in device or pinned memory.
+            Array in device or pinned memory. It may have gaps, as long as it is rows of elements: two dimensions.
         value : number or Expr
             A value of its dtype. The driver repeats 1, 2 or 4 bytes, so an 8- or 16-byte element takes only values
             whose bytes repeat so, such as 0.

@@ -14,6 +14,7 @@ from graphdsl.declare.condition import Condition
 from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.rows import Dimension, dimensions
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:
@@ -236,6 +237,16 @@ class MemcpyNode(Node):
         """Bytes copied: ``nbytes``, or those of the whole destination."""
         return self.destination.nbytes if self.nbytes is None else self.nbytes
 
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What is copied, as rows of bytes: strides of the destination first, then of the source.
+
+        Empty if the two differ in their number of dimensions, which a check reports.
+        """
+        if self.nbytes is not None:
+            return (Dimension(self.nbytes, (1, 1)),)
+        return dimensions(self.destination, self.source) if self.destination.ndim == self.source.ndim else ()
+
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.source, self.size)
 
@@ -251,7 +262,7 @@ class MemsetNode(Node):
     Attributes
     ----------
     destination : Buffer or View
-        What is set; contiguous.
+        What is set.
     value : number or Expr
         A value of the dtype of the destination. Driver memsets repeat 1, 2 or 4 bytes: an element of 8 or 16
         bytes must have a value whose bytes repeat so, as 0 has.
@@ -266,6 +277,11 @@ class MemsetNode(Node):
         super().__init__(name, definition, location)
         self.destination = destination
         self.value = value
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """What is set, as rows of bytes."""
+        return dimensions(self.destination)
 
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.value)

@@ -71,7 +71,7 @@ class Array:
         """Number of elements: the product of the shape."""
         size: Extent = 1
         for extent in self.shape:
-            size = _times(size, extent)
+            size = times(size, extent)
         return size
 
     @property
@@ -79,7 +79,7 @@ class Array:
         """Bytes of all elements: the product of the shape and the item size."""
         size: Extent = self.dtype.itemsize
         for extent in self.shape:
-            size = _times(size, extent)
+            size = times(size, extent)
         return size
 
     def __getitem__(self, key: Any) -> View:
@@ -310,7 +310,7 @@ def _packed(shape: tuple[Extent, ...], strides: tuple[int, ...], itemsize: int) 
             continue
         if isinstance(step, Expr) or stride != step:
             return False
-        step = _times(step, extent)
+        step = times(step, extent)
     return True
 
 
@@ -322,7 +322,8 @@ def _plus(left: Extent, right: Extent) -> Extent:
     return left if isinstance(right, int) and right == 0 else extent_expr("+", left, right)
 
 
-def _times(left: Extent, right: Extent) -> Extent:
+def times(left: Extent, right: Extent) -> Extent:
+    """The product; a number if both are numbers."""
     if isinstance(left, int) and isinstance(right, int):
         return left * right
     if isinstance(left, int) and left == 1:
@@ -351,7 +352,7 @@ def _slice(array: Array, key: Any) -> View:
         else:
             start = _index(array, item, extent)
             stop = _plus(start, 1)
-        offset = _plus(offset, _times(start, stride))
+        offset = _plus(offset, times(start, stride))
         whole = stop is extent and isinstance(start, int) and start == 0
         if not whole and any(isinstance(part, Expr) for part in (start, stop, extent)):
             bounds.append(Bounds(axis, start, stop, extent))

@@ -49,6 +49,9 @@ def essentials(node: Node) -> str:
     'scale<<<cdiv(n, 256), 256>>>'
     >>> essentials(graph.memcpy(y, x)), essentials(graph.memcpy(y[:n], x[:n]))
     ('x → y, 4 KiB', 'x[:n] → y[:n], 4 * n bytes')
+    >>> table = graph.device_array("table", (32, 32), np.float32)
+    >>> essentials(graph.memcpy(table[:8, :8], table[8:16, 8:16]))
+    'table[8:16, 8:16] → table[:8, :8], 8 rows of 32 B'
     """
     return ""
 
@@ -61,7 +64,17 @@ def _(node: KernelNode) -> str:
 
 @essentials.register
 def _(node: MemcpyNode) -> str:
-    return f"{operand_text(node.source)} → {operand_text(node.destination)}, {bytes_text(node.size)}"
+    return f"{operand_text(node.source)} → {operand_text(node.destination)}, {_copied_text(node)}"
+
+
+def _copied_text(node: MemcpyNode) -> str:
+    """How much is copied: bytes, or rows of bytes, or slices of them."""
+    extents = [each.extent for each in node.dimensions]
+    if len(extents) not in (2, 3):
+        return bytes_text(node.size)
+    *slices, rows, row = extents
+    text = f"{operand_text(rows)} rows of {bytes_text(row)}"
+    return f"{operand_text(slices[0])} slices of {text}" if slices else text
 
 
 @essentials.register

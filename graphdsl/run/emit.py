@@ -5,7 +5,7 @@ Stream capture is never used. The calls are those of the plan, in its order; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ from graphdsl.plan import Level, Plan
 from graphdsl.plan.levels import PORTS
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.packing import Packing
-from graphdsl.run.templates import body_count
+from graphdsl.run.templates import body_count, copied_rows, set_rows
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -261,9 +261,10 @@ def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
             ("kernelParams", "(" + ", ".join(map(_operand, node.args)) + ")"),
         ]
     if isinstance(node, MemcpyNode):
-        return [("dst", _operand(node.destination)), ("src", _operand(node.source)), ("WidthInBytes", node.size)]
+        shown = [(_COPIED[name], extent) for name, extent in _shown(copied_rows(node))]
+        return [("dst", _operand(node.destination)), ("src", _operand(node.source)), *shown]
     if isinstance(node, MemsetNode):
-        return [("dst", _operand(node.destination)), ("value", node.value)]
+        return [("dst", _operand(node.destination)), ("value", node.value), *_shown(set_rows(node))]
     if isinstance(node, HostNode):
         return [("fn", getattr(node.function, "__name__", type(node.function).__name__))]
     if isinstance(node, ChildNode):
@@ -276,6 +277,26 @@ def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
             ("size", body_count(node)),
         ]
     return []
+
+
+# The driver's names of what says how much is copied. Of one row, only the width needs saying.
+_COPIED = {
+    "width": "WidthInBytes",
+    "height": "Height",
+    "depth": "Depth",
+    "destination_pitch": "dstPitch",
+    "source_pitch": "srcPitch",
+    "destination_height": "dstHeight",
+    "source_height": "srcHeight",
+}
+_OF_ONE_ROW = {"height": 1, "depth": 1}
+
+
+def _shown(extents: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def missing(name: str, extent: Any) -> bool:
+        return type(extent) is int and extent == _OF_ONE_ROW.get(name, 0)
+
+    return [(name, extent) for name, extent in extents.items() if name == "width" or not missing(name, extent)]
 
 
 def _dims(dims: Sequence[Any]) -> str:

@@ -17,8 +17,9 @@ from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node
-from graphdsl.declare.operands import Array
+from graphdsl.declare.operands import Array, Extent
 from graphdsl.declare.pattern import element_size
+from graphdsl.declare.rows import padded
 from graphdsl.drivers.structs import (
     CHILD_GRAPH_NODE,
     CONDITIONAL_NODE,
@@ -216,7 +217,8 @@ def struct_template(node: MemcpyNode | MemsetNode, shared: Shared) -> Template:
 
 
 def _memcpy_fields(node: MemcpyNode) -> dict[str, tuple[Any, str]]:
-    fields: dict[str, tuple[Any, str]] = {"height": (1, ""), "depth": (1, ""), "width": (node.size, "nbytes")}
+    called = "destination" if node.nbytes is None else "nbytes"
+    fields: dict[str, tuple[Any, str]] = {name: (extent, called) for name, extent in copied_rows(node).items()}
     for side, array in (("source", node.source), ("destination", node.destination)):
         on_device = array.space == "device"
         fields[f"{side}_memory_type"] = (MEMORY_TYPE_DEVICE if on_device else MEMORY_TYPE_HOST, side)
@@ -224,17 +226,32 @@ def _memcpy_fields(node: MemcpyNode) -> dict[str, tuple[Any, str]]:
     return fields
 
 
+def copied_rows(node: MemcpyNode) -> dict[str, Extent]:
+    """The fields of a copy that say how much is copied, and how far apart it lies on either side."""
+    slices, rows, row = padded(node.dimensions)
+    fields: dict[str, Extent] = {"width": row.extent, "height": rows.extent, "depth": slices.extent}
+    for i, side in enumerate(("destination", "source")):
+        pitch = rows.strides[i]
+        fields[f"{side}_pitch"] = pitch
+        fields[f"{side}_height"] = slices.strides[i] // pitch if pitch else 0
+    return fields
+
+
 def _memset_fields(node: MemsetNode) -> dict[str, tuple[Any, str]]:
-    array = node.destination
-    size = element_size(array.dtype)
+    dtype = node.destination.dtype
     if isinstance(node.value, Expr):
-        bits: Any = Pattern(node.value, array.dtype, node)
+        bits: Any = Pattern(node.value, dtype, node)
     else:
-        bits = pattern_of(node.value, array.dtype, node)
-    return {
-        "destination": (AddressOf(array), "destination"),
-        "value": (bits, "value"),
-        "element_size": (size, "destination"),
-        "width": (array.nbytes // size, "destination"),
-        "height": (1, ""),
-    }
+        bits = pattern_of(node.value, dtype, node)
+    fields: dict[str, tuple[Any, str]] = {name: (extent, "destination") for name, extent in set_rows(node).items()}
+    fields["destination"] = (AddressOf(node.destination), "destination")
+    fields["value"] = (bits, "value")
+    fields["element_size"] = (element_size(dtype), "destination")
+    return fields
+
+
+def set_rows(node: MemsetNode) -> dict[str, Extent]:
+    """The fields of a memset that say how much is set, and how far apart it lies."""
+    _, rows, row = padded(node.dimensions)
+    width = row.extent // element_size(node.destination.dtype)
+    return {"width": width, "height": rows.extent, "pitch": rows.strides[0]}

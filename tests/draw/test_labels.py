@@ -83,3 +83,13 @@ def test_a_node_is_named_inside_its_scope(name, scope, short):
 
 def test_a_number_that_would_fill_pages_is_told_by_its_size():
     assert operand_text((10**5000, 1)) == "(an integer of 16610 bits, 1)"
+
+
+def test_copies_of_rows_say_how_many():
+    graph = Definition()
+    n = graph.param("n", np.int32)
+    cube = graph.device_array("cube", (4, 8, 16), np.float32)
+    part = graph.host_array("part", (4, 8, 16), np.float32)
+    assert essentials(graph.memcpy(part[0, :n, :4], cube[0, :n, :4])).endswith(", n rows of 16 B")
+    assert essentials(graph.memcpy(part[:, :2, :4], cube[:, :2, :4])).endswith(", 4 slices of 2 rows of 16 B")
+    assert essentials(graph.memcpy(part[0], cube, name="wrong")).endswith(", 512 B")

@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from graphdsl.drivers.emulator.problems import (
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+SingleBytes = TypeVar("SingleBytes", Bytes, Flags)
 Kind = Literal["device", "pinned", "shared", "local", "constant"]
 
 POISON = 0xCD
@@ -119,9 +120,9 @@ def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
 
 
-def _strided(data: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _strided(data: SingleBytes, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> SingleBytes:
     """Part of an array of single bytes; NumPy refuses what would reach outside of it."""
-    return np.ndarray(shape, data.dtype, data, offset, strides)
+    return np.ndarray(shape, data.dtype, data, offset, strides)  # type: ignore[no-any-return]
 
 
 def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
