@@ -6,7 +6,7 @@ One thin method for each thing; the stages do the work. Stages never import this
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ class Graph(Definition):
         *,
         values: Mapping[str, Any] | None = None,
         compile: bool = True,
+        disabled: Iterable[str] = (),
     ) -> Report:
         """Find what is wrong before any driver call; see `graphdsl.check.check`.
 
@@ -66,9 +67,11 @@ class Graph(Definition):
             Values of params by name, instead of their defaults.
         compile : bool
             Compile the kernels too, which finds what only a compiler can.
+        disabled : iterable of str, optional
+            Names or patterns of nodes that an exec disables: who reads what they would have written is found.
         """
         limits: Any = getattr(target, "limits", target)  # a device says its own
-        return check(self, target=limits, values=values, compile=compile)
+        return check(self, target=limits, values=values, compile=compile, disabled=disabled)
 
     def plan(self) -> Plan:
         """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`."""

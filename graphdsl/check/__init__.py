@@ -6,7 +6,7 @@ rules. The stage reads definitions and compiled kernels, and must not talk to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import (  # noqa: F401  # registers the rules
@@ -19,12 +19,14 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     rows,
     structure,
 )
-from graphdsl.check.context import Context, Launch, Launches, Subject
+from graphdsl.check.context import Context, Launch, Launches, Subject, Switched
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page
+from graphdsl.check.stale import Flow, Inside
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.declare.nodes import Node
+from graphdsl.declare.selection import selected
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Finding",
+    "Inside",
     "Report",
     "Rule",
     "Severity",
     "check",
+    "check_disabled",
     "check_launch",
     "check_nodes",
     "launch_fits",
@@ -50,6 +54,7 @@ def check(
     target: str | tuple[int, int] | Limits | None = None,
     values: Mapping[str, Any] | None = None,
     compile: bool = True,
+    disabled: Iterable[str] = (),
 ) -> Report:
     """Hold a definition to every rule. Needs no GPU.
 
@@ -64,6 +69,9 @@ def check(
     compile : bool
         Compile each kernel too, for the target: what fails is a finding like any other. Without, rules that need the
         compiled kernel (its registers, its static shared memory) find nothing.
+    disabled : iterable of str, optional
+        Names of nodes that an exec of the graph disables, or patterns such as ``"layer0/*"``: GD703 finds the nodes
+        that read what these would have written.
 
     Returns
     -------
@@ -73,7 +81,7 @@ def check(
     Raises
     ------
     DeclarationError
-        If the target is not known.
+        If the target, or a name among the disabled, is not known.
 
     Examples
     --------
@@ -93,6 +101,8 @@ def check(
             remedy="Pass values={'n': 512}.",
         )
     context = Context.of_graph(definition, limits, given, compile=compile)
+    if names := list(disabled):
+        context.disabled = frozenset(context.nodes[i].name for i in selected(context.nodes, names))
     return _report(rules(), context, context.definition)
 
 
@@ -126,6 +136,28 @@ def check_nodes(
         return Report([], graph="", target=limits.name)
     context = Context(nodes[0].definition, nodes, limits, values, images=images or {})
     return _report(_NODE_RULES, context, context.definition)
+
+
+def check_disabled(
+    nodes: Sequence[Node],
+    levels: Iterable[Inside],
+    disabled: Collection[int],
+    values: Mapping[str, Any],
+) -> list[Finding]:
+    """Hold the nodes that an exec has disabled to the rule about them.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Those of the graph and of all bodies in it.
+    levels : iterable of Inside
+        How they hang together.
+    disabled : collection of int
+        Indices of the disabled nodes.
+    values : dict of str to number
+        Values of params by name.
+    """
+    return list(_DISABLED_RULE.findings(Switched(Flow(nodes, levels, disabled, values))))
 
 
 def check_launch(
@@ -196,6 +228,7 @@ def launch_fits(dims: Sequence[int], limits: Limits, image: KernelImage) -> bool
 
 
 _LAUNCH_RULES = [rule for rule in rules() if rule.subject == "launch"]
+_DISABLED_RULE = next(rule for rule in rules() if rule.code == "GD703")
 _NODE_RULES = [rule for rule in rules() if rule.subject != "graph"]
 
 

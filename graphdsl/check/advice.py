@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdsl.check.context import Context
+from graphdsl.check.context import Context, Switched, label, uses_of
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.condition import Condition
@@ -91,3 +91,49 @@ def unused_operand(context: Context, found: Found) -> Iterator[Finding]:
                 remedy="Use it, or remove its declaration.",
                 location=operand.location,
             )
+
+
+@rule("GD703", "warning", "Disabled writers before readers", subject="graph")
+def stale_reader(context: Context | Switched, found: Found) -> Iterator[Finding]:
+    """What a node reads is written in the same launch, or by nobody: not by a node that is disabled.
+
+    **Why.** A disabled node leaves its memory as it was. Nodes after it then read what an earlier launch left there, or
+    what nobody ever wrote. Copies and memsets are known exactly; kernels and host functions count as reading and
+    writing all arrays that they are passed, but for read-only ones.
+
+    **Source.** CUDA Driver API, `cuGraphNodeSetEnabled`: a disabled node is functionally equivalent to an empty one.
+
+    **Remedy.** Disable the readers too, or leave a writer before them enabled. `g.check(disabled=[...])` asks the
+    question before there is an exec; `GraphExec.disable` answers it, and the logger ``graphdsl`` says it once.
+
+    **Wrong**
+
+    ```python wrong
+    with g.sequence():
+        g.memcpy(x, raw, name="load")
+        g.memcpy(y, x, name="copy")
+    disabled = ["load"]
+    ```
+
+    **Right**
+
+    ```python right
+    with g.sequence():
+        g.memset(x, 0, name="clear")
+        g.memcpy(x, raw, name="load")
+        g.memcpy(y, x, name="copy")
+    disabled = ["load"]
+    ```
+    """
+    if isinstance(context, Context) and not context.disabled:
+        return
+    for stale in context.flow.stale_reads():
+        yield found(
+            f"it reads what the disabled node {stale.writer.name!r} would have written, and no enabled node before it "
+            "writes that",
+            node=stale.reader,
+            nodes=(stale.reader.name, stale.writer.name),
+            field=next((use.field for use in uses_of([stale.reader]) if use.operand is stale.array), None),
+            value=f"{label(stale.array)}, bytes {stale.span[0]} to {stale.span[1]}",
+            remedy="Disable it too, or enable a node before it that writes this memory.",
+        )

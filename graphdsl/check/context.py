@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphdsl.check.rules import Named
+from graphdsl.check.stale import Flow, Inside
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
@@ -109,6 +110,13 @@ class Launch:
 
 
 @dataclass
+class Switched:
+    """As much of a context as the rule about disabled nodes needs."""
+
+    flow: Flow
+
+
+@dataclass
 class Launches:
     """As much of a context as rules about launches need."""
 
@@ -139,6 +147,8 @@ class Context:
         The values as the caller gave them.
     misfits : dict of str to GraphdslError
         Given values that their param does not take, by name.
+    disabled : frozenset of str
+        Names of the nodes that are taken to be disabled.
     kernels, copies, memsets, hosts : list of Node
         The nodes of each kind.
     """
@@ -160,6 +170,7 @@ class Context:
         self.values = values
         self.given: Mapping[str, Any] = {}
         self.misfits: dict[str, GraphdslError] = {}
+        self.disabled: frozenset[str] = frozenset()
         self._images = images
         self._compile = compile
         by_type: dict[type[Node], list[Any]] = {}
@@ -187,6 +198,21 @@ class Context:
         made.given = given
         made.values, made.misfits = _param_values(definition, given)
         return made
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The nodes with their order, and which are disabled."""
+        index = {node.name: number for number, node in enumerate(self.nodes)}
+        owners = {id(body): index[node.name] for node in self.nodes for body in node.bodies}
+        levels = [
+            Inside(
+                owners.get(id(level), -1),
+                [index[name] for name in level.dag],
+                [(index[source], index[target]) for source, target in level.dag.edges],
+            )
+            for level in self.definition.levels
+        ]
+        return Flow(self.nodes, levels, {index[name] for name in self.disabled}, self.values)
 
     # Operands
 

@@ -150,7 +150,7 @@ not; **advice** costs time but not correctness. A code never changes its meaning
 
 This page is made from the docstrings of the rules (`graphdsl.check.rules_page()`).
 
-Every example stands after these lines, and `values` is what is given to `g.check(values=values)`:
+Every example stands after these lines, and what it sets is given to `g.check(values=values, disabled=disabled)`:
 """
 
 EXAMPLE_PRELUDE = """\
@@ -174,6 +174,7 @@ raw = g.host_array("raw", 1024, np.float32)
 x = g.device_array("x", 1024, np.float32)
 y = g.device_array("y", 1024, np.float32)
 values = {}
+disabled = []
 """
 """What stands before the example of each rule."""
 

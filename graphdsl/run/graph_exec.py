@@ -21,6 +21,7 @@ from graphdsl.declare.interop import ForeignArray
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
+from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
@@ -35,6 +36,7 @@ from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.preflight import Preflight
 from graphdsl.run.shadow import Release
 from graphdsl.run.stream import stream_handle
+from graphdsl.run.switch import Switched, Switches
 from graphdsl.run.update import Updater
 from graphdsl.run.update_node import NodeUpdater
 
@@ -113,6 +115,7 @@ class GraphExec:
         self._shadow, self._sender = parts.shadow, parts.sender
         self._updater = Updater(self._shadow, self._sender)
         self._node_updater = NodeUpdater(self._shadow, self._sender, self._updater.forget)
+        self._switches = Switches(made.name, self._shadow, self._sender, made.levels)
         self._launch_own: Callable[[], int] = device.graph_launcher(self._graph_exec, self._stream)
 
     def clone(self) -> GraphExec:
@@ -151,10 +154,9 @@ class GraphExec:
             bound=self._memory.bindings(shadow.values),
         )
         try:
-            for index, enabled in enumerate(shadow.enabled):
-                if not enabled:
-                    made._node_updater.set_enabled(index, False)
-                    made._log.add("cuGraphNodeSetEnabled", shadow.nodes[index].name, isEnabled=0)
+            made._switches.take_over(self._switches)
+            for index in sorted(shadow.disabled):
+                made._log.add("cuGraphNodeSetEnabled", shadow.nodes[index].name, isEnabled=0)
         except BaseException:
             made.close()
             raise
@@ -369,7 +371,7 @@ class GraphExec:
             preview = self._updater.preview(changes)
         except UpdateError as refusal:
             return Preflight.refused(self.name, self.device.name, refusal)
-        nodes = [(shadow.nodes[index], shadow.enabled[index]) for index in preview.indices]
+        nodes = [(shadow.nodes[index], index not in shadow.disabled) for index in preview.indices]
         after = {**before, **changes}
         short = preview.direct and values is None and len(named) == 1  # as `update` would take it
         return Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
@@ -395,6 +397,64 @@ class GraphExec:
             return NodeExec(self, self._index[name])
         except (KeyError, TypeError):
             raise unknown_name(name, self._index, "node", UpdateError) from None
+
+    def enable(self, *names: str, scope: str | None = None) -> Switched:
+        """Let nodes run again in the launches that follow; the arguments are those of `disable`."""
+        return self._switch(names, scope, True)
+
+    def disable(self, *names: str, scope: str | None = None) -> Switched:
+        """Skip nodes in the launches that follow, all of them or none; their edges go on ordering the others.
+
+        Parameters
+        ----------
+        *names : str
+            Names of nodes, or patterns such as ``"layer0/*"``; ``*``, ``?`` and ``[abc]`` match across ``/``, too.
+        scope : str, optional
+            Only nodes of this scope, and of scopes inside of it. Without names all of them.
+
+        Returns
+        -------
+        Switched
+            The nodes that are the other way now, and those that read what only a disabled node would have written; the
+            logger ``graphdsl`` says so once for each pair.
+
+        Raises
+        ------
+        UpdateError
+            If a name or the scope matches nothing, or a node is of a kind that cannot be disabled: kernels, copies and
+            memsets can, and empty nodes do nothing either way. Nothing has changed.
+        DriverError
+            If the driver refused; what was before is in force.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> g = gd.Graph("demo")
+        >>> x = g.device_array("x", 4, "f4")
+        >>> with g.scope("layer0"), g.sequence():
+        ...     clear, again = g.memset(x, 0, name="clear"), g.memset(x, 1, name="again")
+        >>> with g.instantiate(gd.emulator()) as exe:
+        ...     exe.disable(scope="layer0").nodes
+        ('layer0/clear', 'layer0/again')
+        """
+        return self._switch(names, scope, False)
+
+    def _switch(self, names: Sequence[str], scope: str | None, enabled: bool) -> Switched:
+        self._require_usable()
+        if not names and scope is None:
+            raise UpdateError(
+                "no node is named, and no scope",
+                field="names",
+                remedy='Pass names, patterns or a scope; "*" stands for all nodes.',
+            )
+        indices = selected(self._shadow.nodes, names, scope=scope, error=UpdateError)
+        with self._noting_loss():
+            return self._switches.switch(indices, enabled)
+
+    def _switch_one(self, index: int, enabled: bool) -> None:
+        self._require_usable()
+        with self._noting_loss():
+            self._switches.switch_one(index, enabled)
 
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()

@@ -40,22 +40,18 @@ class NodeExec:
     @property
     def enabled(self) -> bool:
         """True unless the node was disabled."""
-        return self._exec._shadow.enabled[self._number]
+        return self._number not in self._exec._shadow.disabled
 
     def enable(self) -> None:
         """Let the node run again in the launches that follow."""
-        self._set_enabled(True)
+        self._exec._switch_one(self._number, True)
 
     def disable(self) -> None:
         """Skip the node in the launches that follow; its edges keep ordering the others.
 
         Kernel, memcpy and memset nodes only.
         """
-        self._set_enabled(False)
-
-    def _set_enabled(self, enabled: bool) -> None:
-        self._exec._require_usable()
-        self._exec._node_updater.set_enabled(self._number, enabled)
+        self._exec._switch_one(self._number, False)
 
     def update(self, **fields: Any) -> None:
         """Set fields of this node for the launches that follow; all of them, or none.

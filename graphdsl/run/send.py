@@ -86,16 +86,29 @@ class Sender:
         try:
             self.set_params(kinds, handles, params)
         except DriverError as problem:
-            raise ExecUnusableError(
-                f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
-                node=blamed.name,
-                field="update",
-                remedy="Instantiate the graph again.",
-            ) from problem
+            raise _lost("update", blamed, problem) from problem
 
-    def set_enabled(self, index: int, enabled: bool) -> None:
-        """Enable or disable a node of a kind that allows it."""
+    def set_enabled(self, indices: Sequence[int], enabled: bool) -> None:
+        """Enable or disable nodes of kinds that allow it, all of which are the other way now; all of them, or none."""
+        for done, index in enumerate(indices):
+            try:
+                self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
+            except DriverError as problem:
+                self._switch_back(indices[:done], not enabled, self._nodes[index])
+                raise named(problem, self._nodes[index]) from problem
+
+    def _switch_back(self, indices: Sequence[int], enabled: bool, blamed: Node) -> None:
         try:
-            self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
+            for index in indices:
+                self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
         except DriverError as problem:
-            raise named(problem, self._nodes[index]) from problem
+            raise _lost("enabled", blamed, problem) from problem
+
+
+def _lost(field: str, blamed: Node, problem: DriverError) -> ExecUnusableError:
+    return ExecUnusableError(
+        f"an update failed at node {blamed.name!r}, and the values before it could not be restored: {problem}",
+        node=blamed.name,
+        field=field,
+        remedy="Instantiate the graph again.",
+    )

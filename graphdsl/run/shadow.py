@@ -47,8 +47,8 @@ class Shadow:
         The nodes as they are set now.
     values : dict of str to number
         The value of each param and the address of each buffer, by name.
-    enabled : list of bool
-        False for each node that was disabled.
+    disabled : set of int
+        Indices of the nodes that were disabled.
     packing : Packing
         The nodes as the driver is given them.
     """
@@ -58,7 +58,7 @@ class Shadow:
     ) -> None:
         self.nodes = list(nodes)
         self.values = values
-        self.enabled = [True] * len(self.nodes)
+        self.disabled: set[int] = set()
         self.packing = packing
         self._limits = limits
         self._hosts = hosts

@@ -1,4 +1,4 @@
-"""Changes an exec node by node: other fields, other numbers among its arguments, enabled or not.
+"""Changes an exec node by node: other fields, other numbers among its arguments.
 
 What may change is said by `graphdsl.run.changes`; an update is atomic, as in `graphdsl.run.update`.
 """
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
-from graphdsl.run.changes import require_can_disable
 from graphdsl.run.packing import Slot
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow, Tokens
@@ -123,9 +122,3 @@ class NodeUpdater:
         except BaseException:
             restore()
             raise
-
-    def set_enabled(self, index: int, enabled: bool) -> None:
-        """Enable or disable a kernel, memcpy or memset node for the launches that follow."""
-        require_can_disable(self._shadow.nodes[index], enabled)
-        self._sender.set_enabled(index, enabled)
-        self._shadow.enabled[index] = enabled

@@ -25,7 +25,7 @@ def run_example(rule: Rule, which: str) -> dict:
 
 
 def found_in(names: dict) -> list:
-    report = check(names["g"], values=names["values"])
+    report = check(names["g"], values=names["values"], disabled=names["disabled"])
     return [found for found in report if found.field not in PRELUDE_OPERANDS]
 
 

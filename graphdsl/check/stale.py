@@ -1,0 +1,199 @@
+"""Finds what nodes read that nobody has written in this launch, because the writers are disabled.
+
+This module must not report: the rule about it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from graphdsl.declare.accesses import Span, accesses
+from graphdsl.declare.nodes import Node
+from graphdsl.declare.operands import Array, Buffer
+
+
+class Stale(NamedTuple):
+    """Bytes that a node reads and a disabled node before it would have written.
+
+    Attributes
+    ----------
+    writer, reader : Node
+        The disabled one, and the one that reads all the same.
+    array : Buffer or View
+        What it reads, as its operand.
+    span : tuple of int
+        Bytes of the buffer: the first, and the one behind the last.
+    """
+
+    writer: Node
+    reader: Node
+    array: Array
+    span: Span
+
+
+class Inside(NamedTuple):
+    """A graph, or a body in it.
+
+    Attributes
+    ----------
+    owner : int
+        Index of the node that holds the body; -1 for the graph itself.
+    nodes : sequence of int
+        Indices of its nodes.
+    edges : iterable of pairs of int
+        Source and target of each edge, as indices of nodes.
+    """
+
+    owner: int
+    nodes: Sequence[int]
+    edges: Iterable[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Nodes and their order, and which of them are disabled.
+
+    Attributes
+    ----------
+    nodes : sequence of Node
+        Those of the graph and of all bodies.
+    levels : iterable of Inside
+        How they hang together. If there is a cycle, nothing is found.
+    disabled : collection of int
+        Indices of the disabled nodes.
+    values : mapping of str to number
+        Values of params by name.
+    """
+
+    nodes: Sequence[Node]
+    levels: Iterable[Inside]
+    disabled: Collection[int]
+    values: Mapping[str, Any]
+
+    def stale_reads(self) -> list[Stale]:
+        """What enabled nodes read though a disabled node before them writes it, and no enabled one does."""
+        touched = [list(accesses(node)) for node in self.nodes]
+        wanted = {each.array.buffer for index in self.disabled for each in touched[index] if each.writes}
+        if not wanted:
+            return []
+        writers = {buffer: _Writers() for buffer in wanted}
+        bits: dict[int, int] = {}
+        for index, found in enumerate(touched):
+            for each in found:
+                if each.writes and each.array.buffer in wanted:
+                    bit = bits.setdefault(index, 1 << len(bits))
+                    table = writers[each.array.buffer]
+                    table.add(index, bit, each.span(self.values), each.array.buffer, index in self.disabled)
+        stale: dict[tuple[int, int, Buffer], Stale] = {}
+        for index, before in _reaching(bits, *_flat(len(self.nodes), self.levels)):
+            if index >= len(self.nodes) or index in self.disabled:
+                continue
+            for each in touched[index]:
+                buffer = each.array.buffer
+                if not each.reads or buffer not in wanted or not writers[buffer].in_question(before):
+                    continue
+                for writer, span in writers[buffer].missing(before, each.span(self.values)):
+                    made = Stale(self.nodes[writer], self.nodes[index], each.array, span)
+                    stale.setdefault((writer, index, buffer), made)
+        return list(stale.values())
+
+
+def _flat(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int, int]]]:
+    """Levels as one graph: a node that holds bodies becomes its begin, and another one its end.
+
+    Gives the number of nodes, the ends counted, and the edges.
+
+    Examples
+    --------
+    >>> _flat(3, [Inside(-1, [0, 1], [(0, 1)]), Inside(0, [2], [])])
+    (4, [(3, 1), (0, 2), (2, 3), (0, 3)])
+    """
+    levels = list(levels)
+    owners = dict.fromkeys(level.owner for level in levels if level.owner >= 0)
+    ends = {owner: count + number for number, owner in enumerate(owners)}
+    edges = []
+    for owner, nodes, inner in levels:
+        inner = list(inner)
+        edges += [(ends.get(source, source), target) for source, target in inner]
+        if owner >= 0:
+            sources, targets = {source for source, _ in inner}, {target for _, target in inner}
+            edges += [(owner, node) for node in nodes if node not in targets]
+            edges += [(ends.get(node, node), ends[owner]) for node in nodes if node not in sources]
+    return count + len(ends), edges + list(ends.items())
+
+
+def _reaching(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The nodes in a topological order, each with the bits of those that it is ordered after."""
+    after: list[list[int]] = [[] for _ in range(count)]
+    before: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        after[source].append(target)
+        before[target].append(source)
+    waiting, left = [len(sources) for sources in before], [len(targets) for targets in after]
+    ready = [index for index, number in enumerate(waiting) if not number]
+    reached: dict[int, int] = {}
+    while ready:
+        index = ready.pop()
+        found = 0
+        for source in before[index]:
+            found |= reached[source]
+            left[source] -= 1
+            if not left[source]:  # sets of many writers are large: only the front of them is kept
+                del reached[source]
+        yield index, found
+        if left[index]:
+            reached[index] = found | bits.get(index, 0)
+        for target in after[index]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
+
+
+@dataclass
+class _Writers:
+    """Who writes one buffer: bits, indices and spans of the enabled and of the disabled nodes."""
+
+    enabled: list[tuple[int, Span]] = field(default_factory=list)
+    disabled: list[tuple[int, int, Span]] = field(default_factory=list)
+    any_disabled: int = 0
+    whole: int = 0
+
+    def add(self, index: int, bit: int, span: Span, buffer: Buffer, disabled: bool) -> None:
+        if disabled:
+            self.disabled.append((bit, index, span))
+            self.any_disabled |= bit
+            return
+        self.enabled.append((bit, span))
+        if span[0] <= 0 and span[1] >= buffer.allocation_nbytes:
+            self.whole |= bit
+
+    def in_question(self, before: int) -> bool:
+        """True if a disabled writer comes before, and no enabled one that writes all of the buffer."""
+        return bool(before & self.any_disabled) and not before & self.whole
+
+    def missing(self, before: int, read: Span) -> Iterable[tuple[int, Span]]:
+        """The disabled writers among those before, each with the first bytes read that only it would write."""
+        written = sorted(span for bit, span in self.enabled if before & bit)
+        for bit, index, span in self.disabled:
+            if before & bit:
+                left = _first_left((max(span[0], read[0]), min(span[1], read[1])), written)
+                if left is not None:
+                    yield index, left
+
+
+def _first_left(span: Span, taken: Iterable[Span]) -> Span | None:
+    """The first bytes of a span that no span of ``taken``, which is sorted, has; None if there are none.
+
+    Examples
+    --------
+    >>> _first_left((0, 8), [(0, 4), (2, 6)]), _first_left((0, 8), [(0, 4), (4, 9)]), _first_left((0, 8), [(4, 6)])
+    ((6, 8), None, (0, 4))
+    """
+    start, stop = span
+    for first, last in taken:
+        if first > start:
+            return (start, min(first, stop)) if start < stop else None
+        start = max(start, last)
+    return (start, stop) if start < stop else None

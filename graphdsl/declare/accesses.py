@@ -1,0 +1,84 @@
+"""What nodes read and write: for copies and memsets known exactly, for kernels and host functions as far as it shows.
+
+Of a kernel the code tells more than its operands do; whoever reads the code replaces `accesses`. This module must not
+judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from graphdsl.declare.expressions import value_of
+from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.operands import Array, Extent
+
+Span = tuple[int, int]
+"""Bytes of a buffer: the first, and the one behind the last."""
+
+
+class Access(NamedTuple):
+    """Memory that a node works on.
+
+    Attributes
+    ----------
+    array : Buffer or View
+        The memory.
+    reads, writes : bool
+        What is done to it; both where it is not known.
+    nbytes : int, Expr or None
+        Bytes from the first element on; None for all that the array spans.
+    """
+
+    array: Array
+    reads: bool
+    writes: bool
+    nbytes: Extent | None = None
+
+    def span(self, values: Mapping[str, Any]) -> Span:
+        """The bytes of the buffer; all of it where params have no value.
+
+        Between the rows of a strided array lie bytes that are not touched, and counted all the same.
+        """
+        array = self.array
+        try:
+            start = int(value_of(array.offset, values))
+            if self.nbytes is not None:
+                return start, start + int(value_of(self.nbytes, values))
+            shape = [int(value_of(extent, values)) for extent in array.shape]
+        except (ArithmeticError, KeyError):
+            return 0, array.buffer.allocation_nbytes
+        if 0 in shape:
+            return start, start
+        steps = sum(stride * (extent - 1) for stride, extent in zip(array.strides, shape, strict=True))
+        return start, start + steps + array.dtype.itemsize
+
+
+def accesses(node: Node) -> Iterator[Access]:
+    """What a node reads and writes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> x, y = (graph.device_array(name, 8, np.float32) for name in "xy")
+    >>> [(each.array.name, each.reads, each.writes) for each in accesses(graph.memcpy(y, x))]
+    [('y', False, True), ('x', True, False)]
+    """
+    if isinstance(node, MemcpyNode):
+        yield Access(node.destination, False, True, node.nbytes)
+        yield Access(node.source, True, False, node.nbytes)
+    elif isinstance(node, MemsetNode):
+        yield Access(node.destination, False, True)
+    elif isinstance(node, (KernelNode, HostNode)):
+        for array in _arrays(node.args):
+            yield Access(array, True, not array.buffer.readonly)
+
+
+def _arrays(operands: tuple[Any, ...]) -> Iterator[Array]:
+    for operand in operands:
+        if isinstance(operand, Array):
+            yield operand
+        elif isinstance(operand, tuple):
+            yield from _arrays(operand)

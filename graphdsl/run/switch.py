@@ -1,0 +1,119 @@
+"""Enables and disables nodes of an exec, and says what reads stale memory then.
+
+A disabled node keeps its edges. This module must not know how nodes are chosen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from graphdsl.check import Finding, Inside, check_disabled
+from graphdsl.declare.nodes import EmptyNode
+from graphdsl.plan import Level
+from graphdsl.run.changes import require_can_disable
+from graphdsl.run.send import Sender
+from graphdsl.run.shadow import Shadow
+
+_logger = logging.getLogger("graphdsl")
+
+_MOST_STATES = 1024  # sets of disabled nodes that are remembered of each exec
+
+
+@dataclass(frozen=True)
+class Switched:
+    """What enabling or disabling nodes did.
+
+    Attributes
+    ----------
+    nodes : tuple of str
+        Names of the nodes that are the other way now; those that were as wanted already are left out.
+    enabled : bool
+        What they are now.
+    stale : tuple of Finding
+        Nodes of the exec that read what only a disabled node would have written (GD703).
+    """
+
+    nodes: tuple[str, ...]
+    enabled: bool
+    stale: tuple[Finding, ...]
+
+    def __str__(self) -> str:
+        what = "enabled" if self.enabled else "disabled"
+        return "\n".join([f"{what}: {', '.join(self.nodes) or 'nothing'}", *map(str, self.stale)])
+
+
+class Switches:
+    """Which nodes of an exec are enabled.
+
+    Parameters
+    ----------
+    name : str
+        Of the exec, for the logger.
+    shadow : Shadow
+        What is set in it.
+    sender : Sender
+        The way to the driver.
+    levels : iterable of Level
+        How its nodes hang together.
+    """
+
+    def __init__(self, name: str, shadow: Shadow, sender: Sender, levels: Iterable[Level]) -> None:
+        self._name = name
+        self._shadow = shadow
+        self._sender = sender
+        self._levels = tuple(levels)
+        self._told: set[tuple[str, ...]] = set()
+        self._judged: set[frozenset[int]] = set()
+
+    def switch_one(self, index: int, enabled: bool) -> None:
+        """Enable or disable a node.
+
+        What gets stale is looked for once for each set of disabled nodes: it takes its time, and nodes may be switched
+        thousands of times a second.
+        """
+        require_can_disable(self._shadow.nodes[index], enabled)
+        self._set([index], enabled)
+        state = frozenset(self._shadow.disabled)
+        if state not in self._judged:
+            if len(self._judged) >= _MOST_STATES:
+                self._judged.clear()
+            self._judged.add(state)
+            self._tell(self._stale())
+
+    def switch(self, indices: Iterable[int], enabled: bool) -> Switched:
+        """Enable or disable nodes, all of them or none. Empty nodes do nothing either way, and stay as they are."""
+        nodes = self._shadow.nodes
+        chosen = [index for index in indices if not isinstance(nodes[index], EmptyNode)]
+        for index in chosen:
+            require_can_disable(nodes[index], enabled)
+        changed = self._set(chosen, enabled)
+        stale = self._stale()
+        self._tell(stale)
+        return Switched(tuple(nodes[index].name for index in changed), enabled, tuple(stale))
+
+    def take_over(self, other: Switches) -> None:
+        """Disable what is disabled in another exec of the graph; what was told of that one is not told again."""
+        self._set(sorted(other._shadow.disabled), False)
+        self._told |= other._told
+
+    def _set(self, indices: Sequence[int], enabled: bool) -> Sequence[int]:
+        """Make nodes what they are not yet; gives those."""
+        disabled = self._shadow.disabled
+        changed = [index for index in indices if (index in disabled) is enabled]
+        self._sender.set_enabled(changed, enabled)
+        (disabled.difference_update if enabled else disabled.update)(changed)
+        return changed
+
+    def _stale(self) -> list[Finding]:
+        shadow = self._shadow
+        levels = [Inside(each.owner, range(each.start, each.stop), each.edges.tolist()) for each in self._levels]
+        return check_disabled(shadow.nodes, levels, shadow.disabled, shadow.values)
+
+    def _tell(self, stale: Iterable[Finding]) -> None:
+        """Log what has not been said of the pair of nodes before."""
+        for finding in stale:
+            if finding.nodes not in self._told:
+                self._told.add(finding.nodes)
+                _logger.warning("exec %r: %s", self._name, finding)
