@@ -3,6 +3,7 @@
 #   make test      all tests; those for a GPU are skipped where there is none
 #   make lint      style, types, and the order of the stages
 #   make gpu-test  what belongs on a GPU machine; writes docs/gpu/last-run.json
+#   make driver-behaviour   asks the driver of the GPU for every rule that it has; writes docs/driver-behaviour.md
 # Each makes .venv and installs the project there. VENV=0 runs PYTHON as it is instead, for a machine with no network.
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ RUN := $(BIN)python
 INSTALLED := $(VENV)/installed
 endif
 
-.PHONY: demo test gpu-test lint lint-style lint-format lint-types lint-stages clean
+.PHONY: demo test gpu-test driver-behaviour lint lint-style lint-format lint-types lint-stages clean
 
 demo: $(INSTALLED)
 	$(RUN) docs/examples/ecg.py
@@ -29,6 +30,9 @@ test: $(INSTALLED)
 
 gpu-test: $(INSTALLED)
 	$(RUN) tests/gpu_run.py
+
+driver-behaviour: $(INSTALLED)
+	$(RUN) -m tests.conformance.behaviour
 
 lint: lint-style lint-format lint-types lint-stages
 
