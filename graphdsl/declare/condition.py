@@ -31,6 +31,7 @@ class Condition(Expr):
     """
 
     __slots__ = ("default", "definition", "location", "name")
+    is_number = False
 
     def __init__(self, name: str, default: int | None, definition: Level, location: Location | None = None) -> None:
         self.name = name

@@ -96,6 +96,7 @@ class Expr:
     __slots__ = ("dtype", "params")
     dtype: np.dtype[Any]
     params: frozenset[Param]
+    is_number = True  # False for what stands for something else and is never computed with
 
     def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Any:
         """The value, given one for each param by name; ``memo`` shares sub-results between calls."""
@@ -216,6 +217,13 @@ class BinaryExpr(Expr):
     __slots__ = ("__weakref__", "function", "left", "right")
 
     def __init__(self, function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> None:
+        for side in (left, right):
+            if isinstance(side, Expr) and not side.is_number:
+                raise DeclarationError(
+                    f"{side!r} is a handle for kernels to set, and not a number",
+                    value=f"{_text(left)} {function} {_text(right)}",
+                    remedy="Compute with a param, or inside the kernel.",
+                )
         self.function = function
         self.left = left
         self.right = right

@@ -174,7 +174,7 @@ def extent(value: Any, node: str, field: str) -> Extent:
     """An integer, or an integer expression on params."""
     if type(value) is int:
         return value
-    if isinstance(value, Expr) and value.dtype.kind in "iu":
+    if isinstance(value, Expr) and value.dtype.kind in "iu" and value.is_number:
         return value
     if isinstance(value, np.integer):
         return int(value)

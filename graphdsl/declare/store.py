@@ -63,9 +63,14 @@ class Level:
         return list(self.root._levels)
 
     @property
+    def what(self) -> str:
+        """What it is."""
+        return "graph" if self.root is self else "the body"
+
+    @property
     def title(self) -> str:
         """What messages call it."""
-        return f"graph {self.name!r}" if self.root is self else f"the body {self.name!r}"
+        return f"{self.what} {self.name!r}"
 
     # Edges and grouping
 

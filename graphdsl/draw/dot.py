@@ -17,6 +17,7 @@ import networkx as nx
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
+from graphdsl.declare.store import Level
 from graphdsl.draw.labels import count_text, essentials, operand_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
 from graphdsl.errors import DeclarationError, GraphdslError
@@ -44,6 +45,18 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "host": {"fillcolor": "#e4f3e8", "color": "#3d8455", "shape": "note"},
     "empty": {"fillcolor": "#eef1f4", "color": "#76828f", "shape": "oval", "margin": 0},
+    "child": {"fillcolor": "#eef1f4", "color": "#3a6ea5", "shape": "box3d"},
+    "conditional": {
+        "fillcolor": "#fdf6d8",
+        "color": "#9a7d0a",
+        "shape": "hexagon",
+        "style": "filled",
+        "margin": "0.05,0.03",
+    },
+}
+_PORTS: dict[str, dict[str, Any]] = {
+    "programmatic": {"style": "dashed", "tooltip": "programmatic"},
+    "launch_order": {"style": "dashed", "tooltip": "programmatic, launch order"},
 }
 _OTHER_KIND: dict[str, Any] = {"fillcolor": "#ffffff", "color": "#76828f", "shape": "box"}
 _WRONG: dict[str, Any] = {"fillcolor": "#fdeaea", "color": _ERROR}
@@ -89,14 +102,15 @@ def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands
     >>> '"start" -> "stop"' in to_dot(graph)
     True
     """
-    nodes = definition.nodes
+    nodes = definition.all_nodes
     wrong = _codes_by_node(findings)
     lines = [
         f"digraph {identifier(definition.name)} {{",
         *_defaults(definition, nodes, bool(wrong)),
         *_node_lines(nodes, wrong),
-        *_edge_lines(definition),
-        *_foreign_lines(definition),
+        *(line for level in definition.levels for line in _edge_lines(level)),
+        *_body_lines(nodes),
+        *(line for level in definition.levels for line in _foreign_lines(level)),
         *(_operand_lines(definition, nodes) if operands else ()),
         "}",
     ]
@@ -213,6 +227,7 @@ def _defaults(definition: Definition, nodes: list[Node], wrong: bool) -> Iterato
         "fontcolor": _FAINT,
         "fontsize": 11,
         "bgcolor": "white",
+        "compound": True,
         "pad": 0.2,
         "nodesep": 0.3,
         "ranksep": 0.4,
@@ -227,7 +242,7 @@ def _defaults(definition: Definition, nodes: list[Node], wrong: bool) -> Iterato
 
 def _title(definition: Definition, nodes: list[Node], wrong: bool) -> str:
     """The name and the size of the graph, and under it the colours of the kinds that it has: a small legend."""
-    edges = definition.dag.number_of_edges()
+    edges = sum(level.dag.number_of_edges() for level in definition.levels)
     counts = f"{count_text(len(nodes), 'node')}, {count_text(edges, 'edge')}"
     present = {node.kind for node in nodes}
     kinds = [kind for kind in _KINDS if kind in present] + sorted(present - set(_KINDS))
@@ -284,16 +299,28 @@ def _cluster_start(scope: tuple[str, ...]) -> Iterator[str]:
     yield f"{indent}  graph [{attributes_text(attributes)}];"
 
 
-def _edge_lines(definition: Definition) -> Iterator[str]:
-    dag = definition.dag
+def _edge_lines(level: Level) -> Iterator[str]:
+    dag = level.dag
     on_cycle = _cyclic_edges(dag)
-    for source, target, locations in dag.edges.data("locations", default=()):
-        line = f"  {identifier(source)} -> {identifier(target)}"
-        if len(locations) > 1:
-            line += f" [{attributes_text({'label': f'{len(locations)} times', 'fontcolor': _ERROR, 'color': _ERROR})}]"
+    for source, target, edge in dag.edges.data():
+        look: dict[str, Any] = dict(_PORTS.get(edge["port"], {}))
+        count = len(edge["locations"])
+        if count > 1:
+            look |= {"label": f"{count} times", "fontcolor": _ERROR, "color": _ERROR}
         elif (source, target) in on_cycle:
-            line += f" [{attributes_text({'color': _ERROR, 'penwidth': 1.6})}]"
-        yield line + ";"
+            look |= {"color": _ERROR, "penwidth": 1.6}
+        attributes = f" [{attributes_text(look)}]" if look else ""
+        yield f"  {identifier(source)} -> {identifier(target)}{attributes};"
+
+
+def _body_lines(nodes: list[Node]) -> Iterator[str]:
+    """A dotted line from each node that holds others to each of its bodies."""
+    for node in nodes:
+        for body in node.bodies:
+            if body.dag:
+                first = next(name for name, count in body.dag.in_degree() if not count or len(body.dag) == 1)
+                cluster = {"lhead": f"cluster {body.name}", "style": "dotted", "arrowhead": "none"}
+                yield f"  {identifier(node.name)} -> {identifier(first)} [{attributes_text(cluster)}];"
 
 
 def _cyclic_edges(dag: nx.DiGraph[str]) -> set[tuple[str, str]]:
@@ -301,16 +328,16 @@ def _cyclic_edges(dag: nx.DiGraph[str]) -> set[tuple[str, str]]:
     return {(source, target) for source, target in dag.edges if component[source] == component[target]}
 
 
-def _foreign_lines(definition: Definition) -> Iterator[str]:
-    """Edges to nodes of other graphs, which are errors, with a dashed node in place of the other graph's."""
+def _foreign_lines(level: Level) -> Iterator[str]:
+    """Edges to nodes of other levels, which are errors, with a dashed node in place of the other graph's."""
     style = {"style": "dashed", "color": _ERROR}
     ghosts: dict[int, str] = {}
-    for _, foreign in definition.dag.nodes.data("foreign", default=()):
+    for _, foreign in level.dag.nodes.data("foreign", default=()):
         for source, target, _ in foreign:
-            other = target if source.definition is definition else source
+            other = target if source.definition is level else source
             if id(other) not in ghosts:
                 ghosts[id(other)] = other_identifier("foreign", f"{len(ghosts)} {other.name}")
-                label = _label(other.name, f"of graph {other.definition.name}")
+                label = _label(other.name, f"of {other.definition.what} {other.definition.name}")
                 yield f"  {ghosts[id(other)]} [{attributes_text({'label': label, **style})}];"
             ends = (ghosts.get(id(end), identifier(end.name)) for end in (source, target))
             yield f"  {' -> '.join(ends)} [{attributes_text(style)}];"
@@ -323,7 +350,7 @@ def _operand_lines(definition: Definition, nodes: list[Node]) -> Iterator[str]:
     placed: set[Buffer] = set()
     for node in nodes:
         for buffer, written, read in _uses(node):
-            if buffer.definition is not definition:
+            if buffer.definition is not definition.root:
                 continue
             # Only the first use decides where a buffer stands: beside the node that fills it, or before its reader.
             style = {"style": "dashed", "color": "#9aa5b1", "weight": 0, "constraint": buffer not in placed}

@@ -10,7 +10,7 @@ from functools import singledispatch
 from typing import Any
 
 from graphdsl.declare.expressions import BinaryExpr
-from graphdsl.declare.nodes import HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import ChildNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Buffer, Extent
 from graphdsl.errors import text_of
 
@@ -85,6 +85,16 @@ def _(node: MemsetNode) -> str:
 @essentials.register
 def _(node: HostNode) -> str:
     return f"{getattr(node.function, '__name__', type(node.function).__name__)}()"
+
+
+@essentials.register
+def _(node: ChildNode) -> str:
+    return f"graph {node.graph}"
+
+
+@essentials.register
+def _(node: ConditionalNode) -> str:
+    return f"{node.form} {node.condition}"
 
 
 def operand_text(operand: Any) -> str:

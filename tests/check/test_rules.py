@@ -12,7 +12,13 @@ from graphdsl.check.rules import EXAMPLE_PRELUDE, rule
 from graphdsl.errors import UpdateError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
-FAMILIES = {"1": "structure|params", "2": "kernels", "3": "copies|memsets|operands|rows", "7": "advice"}
+FAMILIES = {
+    "1": "structure|params",
+    "2": "kernels",
+    "3": "copies|memsets|operands|rows",
+    "5": "conditionals",
+    "7": "advice",
+}
 PRELUDE_OPERANDS = {"buffer 'raw'", "buffer 'x'", "buffer 'y'", "param 'n'", "param 'gain'"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import cuda
 
 import graphdsl as gd
 from graphdsl.drivers.base import Driver
@@ -133,3 +134,64 @@ def test_a_child_may_hold_a_conditional_node(device: Driver):
     graph = around(lambda g, a, b, load: g.child(inner, {"x": b}, name="child", after=load))
     with graph.instantiate(device) as exe:
         assert launched(exe) == [0, 0, 0, 0]
+
+
+@cuda.jit
+def count_down(more, left, turns):
+    left[0] -= 1
+    turns[0] += 1
+    gd.device.set_condition(more, left[0] > 0)
+
+
+@cuda.jit
+def decide(which, value):
+    gd.device.set_condition(which, value)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_while_runs_until_a_kernel_in_it_says_so(device: Driver, count):
+    graph = gd.Graph("loop")
+    more = graph.condition("more", default=1)
+    left, turns = graph.device_array("left", 1, np.int32), graph.device_array("turns", 1, np.int32)
+    loop = graph.while_(more, name="loop")
+    with loop as body:
+        body.kernel(count_down, grid=1, block=1, args=(more, left, turns), name="step")
+    start = graph.host_array("start", 1, np.int32)
+    [graph.memcpy(left, start, name="load"), graph.memset(turns, 0, name="clear")] >> loop
+    loop >> graph.memcpy(graph.host_array("out", 1, np.int32), turns, name="store")
+    with graph.instantiate(device) as exe:
+        for _ in range(2):
+            exe["start"][0] = count
+            exe.launch()
+            exe.synchronize()
+            assert exe["out"].tolist() == [count]
+
+
+def test_a_kernel_decides_and_a_param_decides_for_it(device: Driver):
+    graph = gd.Graph("choice")
+    x, value = graph.device_array("x", 4, np.uint8), graph.param("value", np.uint32, default=0)
+    which = graph.condition("which")
+    choice = graph.switch(which, 3, name="choice")
+    for number, body in enumerate(choice.bodies):
+        body.memset(x, 10 + number, name="set")
+    store = graph.memcpy(graph.host_array("out", 4, np.uint8), x, name="store")
+    graph.kernel(decide, grid=1, block=1, args=(which, value), name="decide") >> choice >> store
+    with graph.instantiate(device) as exe:
+        for number in (0, 2, 1):
+            exe.update(value=number)
+            exe.launch()
+            exe.synchronize()
+            assert exe["out"].tolist() == [10 + number] * 4
+
+
+def test_an_exec_with_conditions_is_cloned_from_its_plan(device: Driver):
+    graph = gd.Graph("branch")
+    x = graph.device_array("x", 4, np.uint8)
+    with graph.if_(graph.condition("taken", default=1), name="branch") as body:
+        body.memset(x, 0x11, name="yes")
+    graph.node("branch") >> graph.memcpy(graph.host_array("out", 4, np.uint8), x, name="store")
+    with graph.instantiate(device) as exe, exe.clone() as other:
+        for each in (exe, other):
+            each.launch()
+            each.synchronize()
+            assert each["out"].tolist() == [0x11] * 4

@@ -23,7 +23,8 @@ from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.gate import Gate, driver_call
-from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order, node_in_cycle
+from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
+from graphdsl.drivers.emulator.instantiate import require_instantiable
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
 from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, chosen, read_conditional
 from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
@@ -35,7 +36,6 @@ from graphdsl.drivers.emulator.problems import (
     NOT_SUPPORTED,
     AccessError,
     Problem,
-    StructureProblem,
 )
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
@@ -362,9 +362,9 @@ class Emulator(OneByOne):
         source = _known(self._graphs, int(fields["graph"]), "graph")
         if int(fields["ownership"]):
             raise Problem("the emulator copies child graphs, and takes none over", NOT_SUPPORTED)
-        if any(node.kind is CONDITIONAL for node in source.nodes.values()):
-            raise Problem("a graph with conditional nodes is not copied into a node")
-        inside = source.clone(lambda: next(_handles))
+        if source.has_conditions:
+            raise Problem("a graph with conditional nodes is not copied into a node", NOT_SUPPORTED)
+        inside = source.clone(graph.root, lambda: next(_handles))
         handle = next(_handles)
         self._graphs[handle] = inside
         node = Node(next(_handles), CHILD, handle)
@@ -375,13 +375,14 @@ class Emulator(OneByOne):
 
     def _add_conditional(self, graph: Graph, address: Address) -> Handle:
         fields = nodes.struct_at(address, CONDITIONAL_NODE)
-        conditions = self._machine.conditions
+        conditions = graph.root.conditions
         form, size = read_conditional(fields, conditions, self.context)
         handles = np.array([next(_handles) for _ in range(size)], np.uint64)
-        inside = tuple(Graph() for _ in range(size))
+        inside = tuple(Graph(graph.root) for _ in range(size))
         self._graphs.update(zip(handles.tolist(), inside))
         condition = int(fields["handle"])
         node = Node(next(_handles), CONDITIONAL, Branch(form, condition, conditions[condition], handles))
+        conditions[condition].used = True
         graph.add(node)
         graph.inner[node.handle] = inside
         ctypes.c_uint64.from_address(address + CONDITIONAL_NODE.fields["bodies"][1]).value = handles.ctypes.data  # type: ignore[index]
@@ -397,7 +398,7 @@ class Emulator(OneByOne):
         if flags not in (0, CONDITION_ASSIGN_DEFAULT):
             raise Problem(f"flags {flags} of a condition; they are 0 or {CONDITION_ASSIGN_DEFAULT}")
         handle = next(_handles)
-        found.conditions[handle] = self._machine.conditions[handle] = Condition(default, bool(flags))
+        found.root.conditions[handle] = self._machine.conditions[handle] = Condition(default, bool(flags))
         return handle
 
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
@@ -454,16 +455,9 @@ class Emulator(OneByOne):
         found = _known(self._graphs, graph, "graph")
         if flags & ~USE_NODE_PRIORITY:
             raise Problem(f"the emulator does not know the flags {flags:#x}", NOT_SUPPORTED)
-        blamed = node_in_cycle(found)
-        if blamed is not None:
-            raise StructureProblem(f"Node {blamed:#x} is on a cycle", node_handle=blamed)
-        for node in found.nodes.values():
-            try:
-                node.kind.require_ready(self._machine, node.params)
-            except Problem as problem:
-                problem.details["node_handle"] = node.handle
-                raise
+        require_instantiable(found, self._machine)
         handle = next(_handles)
+        found.execs += 1
         self._execs[handle] = Exec(found, self.order, self._rng)
         return handle
 
@@ -511,7 +505,7 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
-        _known(self._execs, graph_exec, "exec")
+        _known(self._execs, graph_exec, "exec").source.execs -= 1
         del self._execs[graph_exec]
 
     # Updating execs

@@ -57,13 +57,19 @@ class Graph:
         For each node those that come after it: the bytes of the edge's data by their handles.
     inner : dict
         Graphs inside of a node, by its handle.
+    root : Graph
+        The graph that this one is inside of; the graph itself, if it is in none.
     conditions : dict
-        Conditions that were made for the graph, by handle.
+        Conditions that were made for the graph and those inside, by handle; the root has all of them.
+    execs : int
+        How many execs there are of it.
     alive : bool
         False once destroyed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Graph | None = None) -> None:
+        self.root = self if root is None else root
+        self.execs = 0
         self.nodes: dict[Handle, Node] = {}
         self.successors: dict[Handle, dict[Handle, bytes]] = {}
         self.inner: dict[Handle, tuple[Graph, ...]] = {}
@@ -75,14 +81,21 @@ class Graph:
         self.nodes[node.handle] = node
         self.successors[node.handle] = {}
 
-    def clone(self, new_handle: Callable[[], Handle]) -> Graph:
-        """A copy with new handles, as a child graph node makes one."""
-        made = Graph()
+    @property
+    def has_conditions(self) -> bool:
+        """True if it holds conditional nodes, at any depth."""
+        return any(node.kind.name == "conditional" for node in self.nodes.values()) or any(
+            graph.has_conditions for graphs in self.inner.values() for graph in graphs
+        )
+
+    def clone(self, root: Graph, new_handle: Callable[[], Handle]) -> Graph:
+        """A copy with new handles, as a child graph node of a graph in ``root`` makes one."""
+        made = Graph(root)
         renamed = {handle: new_handle() for handle in self.nodes}
         for handle, node in self.nodes.items():
             made.add(Node(renamed[handle], node.kind, node.params))
             if handle in self.inner:
-                made.inner[renamed[handle]] = tuple(graph.clone(new_handle) for graph in self.inner[handle])
+                made.inner[renamed[handle]] = tuple(graph.clone(root, new_handle) for graph in self.inner[handle])
         for source, targets in self.successors.items():
             made.successors[renamed[source]] = {renamed[target]: data for target, data in targets.items()}
         return made
@@ -119,12 +132,15 @@ class Condition:
         The value at the start of each launch.
     assigned : bool
         True if it is given that value then; otherwise it is undefined.
+    used : bool
+        True once a conditional node asks it; there is one at most.
     value : int or None
         The value now; None if it is undefined.
     """
 
     default: int
     assigned: bool
+    used: bool = False
     value: int | None = None
 
 

@@ -53,7 +53,9 @@ def read_conditional(fields: np.void, conditions: dict[Handle, Condition], conte
     assert fields.dtype == CONDITIONAL_NODE, fields.dtype
     form, size, handle = int(fields["form"]), int(fields["size"]), int(fields["handle"])
     if handle not in conditions:
-        raise Problem(f"{handle:#x} is no condition")
+        raise Problem(f"{handle:#x} is no condition of the graph")
+    if conditions[handle].used:
+        raise Problem(f"another conditional node asks the condition {handle:#x} already")
     if form >= len(_FORMS):
         raise Problem(f"a conditional node of type {form}; there is none of that number")
     most = {"if": 2, "while": 1}.get(_FORMS[form])

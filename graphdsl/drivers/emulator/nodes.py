@@ -104,6 +104,8 @@ class NodeKind:
         Takes the machine and that copy when a graph is instantiated; raises `Problem` if such a node cannot run.
     can_disable : bool
         True if an exec can skip it.
+    addresses : callable
+        Takes that copy; gives an address of each range of memory that the node itself reads or writes.
     """
 
     name: str
@@ -111,6 +113,7 @@ class NodeKind:
     run: Callable[[Machine, Any], None]
     accept: Callable[[Machine, Any, Any], Any] = lambda machine, old, new: new
     require_ready: Callable[[Machine, Any], None] = lambda machine, params: None
+    addresses: Callable[[Any], tuple[Address, ...]] = lambda params: ()
     can_disable: bool = False
 
 

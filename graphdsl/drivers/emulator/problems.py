@@ -84,10 +84,22 @@ class AccessError(Problem):
         self.text = text
 
 
-class StructureProblem(Problem):
-    """A graph that cannot be instantiated because of how its nodes hang together."""
+class InstantiateProblem(Problem):
+    """A graph that cannot be instantiated, for a reason that has a name.
 
-    result = "CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE"
+    Parameters
+    ----------
+    rule : str
+        The rule that was broken.
+    result : str
+        The driver's ``CUgraphInstantiateResult``, without what all of them begin with.
+    node_handle : int
+        The node to blame; 0 if none.
+    """
+
+    def __init__(self, rule: str, result: str, node_handle: int = 0) -> None:
+        super().__init__(rule, node_handle=node_handle)
+        self.result = f"CUDA_GRAPH_INSTANTIATE_{result}"
 
 
 OUTSIDE_ARRAY = "index outside of an array"

@@ -167,5 +167,19 @@ def _accept_memset(machine: Machine, old: _Fill, new: _Fill) -> _Fill:
     return new
 
 
-MEMCPY = NodeKind("memcpy", _read_memcpy, _run_memcpy, _accept_memcpy, can_disable=True)
-MEMSET = NodeKind("memset", _read_memset, _run_memset, _accept_memset, can_disable=True)
+MEMCPY = NodeKind(
+    "memcpy",
+    _read_memcpy,
+    _run_memcpy,
+    _accept_memcpy,
+    addresses=lambda copy: (copy.destination.address, copy.source.address),
+    can_disable=True,
+)
+MEMSET = NodeKind(
+    "memset",
+    _read_memset,
+    _run_memset,
+    _accept_memset,
+    addresses=lambda fill: (fill.destination,),
+    can_disable=True,
+)

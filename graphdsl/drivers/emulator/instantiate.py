@@ -1,0 +1,54 @@
+"""What the driver asks of a graph before it makes an exec of it, with the names of its refusals."""
+
+from __future__ import annotations
+
+from graphdsl.drivers.emulator.graph import Graph, Node, node_in_cycle
+from graphdsl.drivers.emulator.nodes import Machine
+from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, InstantiateProblem, Problem
+
+_IN_BODIES = frozenset(("kernel", "memcpy", "memset", "empty", "child", "conditional"))
+
+
+def require_instantiable(graph: Graph, machine: Machine) -> None:
+    """Refuse a graph that no exec can be made of.
+
+    Raises
+    ------
+    Problem
+        With ``node_handle`` where one node is to blame.
+    """
+    if graph.has_conditions and graph.execs:
+        raise Problem("a graph with conditional nodes has one exec at a time", NOT_SUPPORTED)
+    unused = [handle for handle, condition in graph.conditions.items() if not condition.used]
+    if unused:
+        raise InstantiateProblem(f"no conditional node asks the condition {unused[0]:#x}", "CONDITIONAL_HANDLE_UNUSED")
+    _require(graph, machine, in_body=False)
+
+
+def _require(graph: Graph, machine: Machine, in_body: bool) -> None:
+    blamed = node_in_cycle(graph)
+    if blamed is not None:
+        raise InstantiateProblem(f"Node {blamed:#x} is on a cycle", "INVALID_STRUCTURE", blamed)
+    for node in graph.nodes.values():
+        if in_body:
+            _require_fit_for_body(node, machine)
+        try:
+            node.kind.require_ready(machine, node.params)
+        except Problem as problem:
+            problem.details["node_handle"] = node.handle
+            raise
+        for inside in graph.inner.get(node.handle, ()):
+            _require(inside, machine, in_body or node.kind.name == "conditional")
+
+
+def _require_fit_for_body(node: Node, machine: Machine) -> None:
+    if node.kind.name not in _IN_BODIES:
+        raise InstantiateProblem(
+            f"a body of a conditional node holds no {node.kind.name} nodes", "NODE_OPERATION_NOT_SUPPORTED", node.handle
+        )
+    if any(map(machine.space.is_pageable, node.kind.addresses(node.params))):
+        raise InstantiateProblem(
+            "a body of a conditional node copies to and from memory that the device reaches",
+            "MULTIPLE_CTXS_NOT_SUPPORTED",
+            node.handle,
+        )
