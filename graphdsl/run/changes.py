@@ -25,6 +25,7 @@ from graphdsl.declare.nodes import (
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError, UpdateError
 from graphdsl.run.refusal import refused
+from graphdsl.run.rows import kept_of_copy, kept_of_memset
 
 Convert = Callable[[Any, str, Any], Any]
 """Takes a node, the name of a field and what the user gave for it; gives what the field holds."""
@@ -134,6 +135,24 @@ def _side(name: str) -> Kept:
     )
 
 
+def _rows_of_copy(side: str) -> Kept:
+    """The driver updates copies of one dimension, into others of one."""
+    return Kept(
+        side,
+        lambda node, values: kept_of_copy(node, side, values),
+        "an update neither changes nor makes a copy of several rows; this one was {}",
+        "Instantiate the graph again with these values, or copy one run of bytes: whole rows that follow one another.",
+    )
+
+
+_ROWS_OF_MEMSET = Kept(
+    "destination",
+    kept_of_memset,
+    "an update changes neither the number of rows of a memset, nor the rows themselves if there are several; this one "
+    "was {}",
+    "Instantiate the graph again with these values; another destination of the same rows is fine.",
+)
+
 _NEW_EXEC = "Declare the node so, and instantiate the graph again."
 _NO_ATTRIBUTES = f"The driver's update of a node carries no attributes. {_NEW_EXEC}"
 
@@ -147,12 +166,13 @@ CHANGES: dict[type[Node], Changes] = {
     MemcpyNode: Changes(
         call="cuGraphExecMemcpyNodeSetParams",
         fields={"destination": _array, "source": _array, "nbytes": _extent_or_none},
-        kept=(_side("destination"), _side("source")),
+        kept=(_side("destination"), _side("source"), _rows_of_copy("destination"), _rows_of_copy("source")),
         can_disable=True,
     ),
     MemsetNode: Changes(
         call="cuGraphExecMemsetNodeSetParams",
         fields={"destination": _array, "value": _as_given},
+        kept=(_ROWS_OF_MEMSET,),
         can_disable=True,
     ),
     HostNode: Changes(
@@ -166,28 +186,29 @@ CHANGES: dict[type[Node], Changes] = {
 """What may change in each kind of node."""
 
 
-def changed(node: Node, fields: Mapping[str, Any], values: Values) -> Node:
-    """The node with other fields, as the user gave them.
+def changed(node: Node, fields: Mapping[str, Any]) -> Node:
+    """The node with other fields, as the user gave them. Whether they make sense is left to the checks.
 
     Raises
     ------
     UpdateError
-        If the node has no such field, or one that may not change, or that may not change so.
+        If the node has no such field, or one that may not change, or was given what no such field is.
     """
     row = CHANGES[type(node)]
     for name, value in fields.items():
         if name not in row.fields:
             raise _not_changeable(node, name, value)
     try:
-        made = node.replaced(**{name: row.fields[name](node, name, value) for name, value in fields.items()})
+        return node.replaced(**{name: row.fields[name](node, name, value) for name, value in fields.items()})
     except DeclarationError as problem:
         raise refused(problem, node) from None
-    require_kept(node, made, values, values)
-    return made
 
 
 def require_kept(before: Node, after: Node, old: Values, new: Values) -> None:
-    """Refuse a change of what must stay: a node with the values before, and what it is to be with those after."""
+    """Refuse a change of what must stay: a node with the values before, and what it is to be with those after.
+
+    Both states have passed the checks.
+    """
     for kept in CHANGES[type(before)].kept:
         was = kept.of(before, old)
         if kept.of(after, new) != was:

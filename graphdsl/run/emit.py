@@ -36,7 +36,8 @@ from graphdsl.plan import Level, Plan
 from graphdsl.plan.levels import PORTS
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.packing import Packing
-from graphdsl.run.templates import body_count, copied_rows, set_rows
+from graphdsl.run.rows import copied_rows, set_rows
+from graphdsl.run.templates import body_count
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -77,7 +77,7 @@ class NodeExec:
         by_name = len(fields) == 1 and type(args) is dict and isinstance(node, KernelNode)
         if by_name and self._exec._update_numbers(self._number, fields["args"]):
             return
-        self._exec._update_node(self._number, changed(node, fields, self._exec._shadow.values))
+        self._exec._update_node(self._number, changed(node, fields))
 
     def __repr__(self) -> str:
         return f"<{self.node.kind} node {self.name!r} of {self._exec!r}>"

@@ -17,9 +17,8 @@ from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node
-from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
-from graphdsl.declare.rows import padded
 from graphdsl.drivers.structs import (
     CHILD_GRAPH_NODE,
     CONDITIONAL_NODE,
@@ -33,6 +32,7 @@ from graphdsl.drivers.structs import (
     UNION_OFFSET,
 )
 from graphdsl.run.derived import AddressOf, Part, Pattern, Site, evaluated, pattern_of, settled
+from graphdsl.run.rows import copied_rows, set_rows
 
 _UINT32 = np.dtype(np.uint32)
 _DIMS = struct.Struct("=7I")
@@ -226,17 +226,6 @@ def _memcpy_fields(node: MemcpyNode) -> dict[str, tuple[Any, str]]:
     return fields
 
 
-def copied_rows(node: MemcpyNode) -> dict[str, Extent]:
-    """The fields of a copy that say how much is copied, and how far apart it lies on either side."""
-    slices, rows, row = padded(node.dimensions)
-    fields: dict[str, Extent] = {"width": row.extent, "height": rows.extent, "depth": slices.extent}
-    for i, side in enumerate(("destination", "source")):
-        pitch = rows.strides[i]
-        fields[f"{side}_pitch"] = pitch
-        fields[f"{side}_height"] = slices.strides[i] // pitch if pitch else 0
-    return fields
-
-
 def _memset_fields(node: MemsetNode) -> dict[str, tuple[Any, str]]:
     dtype = node.destination.dtype
     if isinstance(node.value, Expr):
@@ -248,10 +237,3 @@ def _memset_fields(node: MemsetNode) -> dict[str, tuple[Any, str]]:
     fields["value"] = (bits, "value")
     fields["element_size"] = (element_size(dtype), "destination")
     return fields
-
-
-def set_rows(node: MemsetNode) -> dict[str, Extent]:
-    """The fields of a memset that say how much is set, and how far apart it lies."""
-    _, rows, row = padded(node.dimensions)
-    width = row.extent // element_size(node.destination.dtype)
-    return {"width": width, "height": rows.extent, "pitch": rows.strides[0]}

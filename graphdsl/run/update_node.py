@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
+from graphdsl.run.changes import require_kept
 from graphdsl.run.packing import Slot
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow, Tokens
@@ -41,9 +42,11 @@ class NodeUpdater:
     def update(self, index: int, node: Node) -> list[Release]:
         """Set a node to other fields; gives what to release once no launch uses it."""
         shadow = self._shadow
+        before = shadow.nodes[index]
         tokens: Tokens = {}
         with self._restoring(index, node) as restore:
             shadow.require_valid([index])
+            require_kept(before, node, shadow.values, shadow.values)
             try:
                 if isinstance(node, HostNode):
                     tokens = shadow.bind([index])

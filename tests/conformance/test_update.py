@@ -315,3 +315,133 @@ def test_a_view_of_two_dimensions_follows_a_param(device):
             exe.launch()
             exe.synchronize()
             assert exe["y"].sum() == 3 * rows
+
+
+def rows_graph(table: np.ndarray) -> gd.Graph:
+    """Rows of ones are copied into a table of the host; ``rows``, ``columns`` and ``start`` say which."""
+    g = gd.Graph("rows")
+    rows, columns = g.param("rows", np.int32, default=2), g.param("columns", np.int32, default=3)
+    start, value = g.param("start", np.int32, default=0), g.param("value", np.float32, default=1.0)
+    x, whole = g.device_array("x", (4, 8), np.float32), g.external("table", table)
+    with g.sequence():
+        g.memset(x, value, name="fill")
+        g.memcpy(whole[:rows, start : start + columns], x[:rows, start : start + columns], name="copy")
+    return g
+
+
+def corner(rows: int, columns: int, value: float = 1.0, start: int = 0) -> np.ndarray:
+    expected = np.zeros((4, 8), np.float32)
+    expected[:rows, start : start + columns] = value
+    return expected
+
+
+def copied(exe, table: np.ndarray) -> np.ndarray:
+    table[:] = 0
+    exe.launch()
+    exe.synchronize()
+    return table
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"rows": 3}, "destination"),
+        ({"rows": 1}, "destination"),
+        ({"columns": 4}, "destination"),
+        ({"start": 2}, "destination"),
+        ({"table": np.ones((4, 8), np.float32)}, "destination"),
+    ],
+    ids=str,
+)
+def test_copies_of_several_rows_cannot_be_updated(device, changes, field):
+    table = np.zeros((4, 8), np.float32)
+    with rows_graph(table).instantiate(device) as exe:
+        said = exe.preflight({"value": 5.0, **changes})
+        with pytest.raises(gd.UpdateError, match="several rows") as caught:
+            exe.update({"value": 5.0, **changes})
+        assert (caught.value.node, caught.value.field) == ("copy", field)
+        assert "2 rows of 12 bytes" in caught.value.rule
+        assert str(said.refusal) == str(caught.value)
+        np.testing.assert_array_equal(copied(exe, table), corner(2, 3))
+        exe.update(value=5.0)
+        np.testing.assert_array_equal(copied(exe, table), corner(2, 3, 5.0))
+
+
+def test_fields_of_copies_of_several_rows_cannot_be_updated(device):
+    table = np.zeros((4, 8), np.float32)
+    g = rows_graph(table)
+    x, whole = g.operands["x"], g.operands["table"]
+    with g.instantiate(device) as exe:
+        for fields, field in (
+            ({"source": x[2:, 5:]}, "source"),
+            ({"destination": whole[2:, 5:]}, "destination"),
+            ({"source": x[1, :3], "destination": whole[0, :3]}, "destination"),
+            ({"source": x, "destination": whole}, "destination"),
+            ({"source": x, "destination": whole, "nbytes": 4}, "destination"),
+        ):
+            with pytest.raises(gd.UpdateError) as caught:
+                exe.node("copy").update(**fields)
+            assert (caught.value.node, caught.value.field) == ("copy", field)
+        np.testing.assert_array_equal(copied(exe, table), corner(2, 3))
+
+
+def test_a_copy_that_happens_to_be_of_one_row_is_updated(device):
+    table, other = np.zeros((4, 8), np.float32), np.zeros((4, 8), np.float32)
+    with rows_graph(table).instantiate(device, values={"rows": 1}) as exe:
+        exe.update(columns=5, start=1)
+        np.testing.assert_array_equal(copied(exe, table), corner(1, 5, start=1))
+        exe.update(table=other)
+        np.testing.assert_array_equal(copied(exe, other), corner(1, 5, start=1))
+        with pytest.raises(gd.UpdateError, match="one run of bytes"):
+            exe.update(rows=2)
+
+
+def ran(exe) -> np.ndarray:
+    exe.launch()
+    exe.synchronize()
+    return exe["out"].copy()
+
+
+def memset_graph() -> gd.Graph:
+    g = gd.Graph("memset")
+    rows, columns = g.param("rows", np.int32, default=2), g.param("columns", np.int32, default=3)
+    start = g.param("start", np.int32, default=0)
+    x, out = g.device_array("x", (4, 8), np.float32), g.host_array("out", (4, 8), np.float32)
+    with g.sequence():
+        g.memset(x, 0, name="clear")
+        g.memset(x[:rows, start : start + columns], 1, name="fill")
+        g.memcpy(out, x, name="read")
+    return g
+
+
+def test_memsets_of_several_rows_keep_them(device):
+    g = memset_graph()
+    x = g.operands["x"]
+    with g.instantiate(device) as exe:
+        for changes in ({"rows": 3}, {"columns": 2}, {"rows": 1}):
+            with pytest.raises(gd.UpdateError, match="2 rows of 3 times 4 bytes, 32 bytes apart") as caught:
+                exe.update(changes)
+            assert (caught.value.node, caught.value.field) == ("fill", "destination")
+        exe.update(start=5)
+        np.testing.assert_array_equal(ran(exe), corner(2, 3, start=5))
+        exe.node("fill").update(value=7)
+        np.testing.assert_array_equal(ran(exe), corner(2, 3, 7, start=5))
+        exe.node("fill").update(destination=x[2:, :3])
+        np.testing.assert_array_equal(ran(exe)[2:, :3], np.full((2, 3), 7))
+        for view in (x[::2, :3], x[:2, :4], x[:3, :3], x[0]):
+            with pytest.raises(gd.UpdateError, match="2 rows"):
+                exe.node("fill").update(destination=view)
+
+
+def test_memsets_of_one_row_stay_so(device):
+    g = memset_graph()
+    x = g.operands["x"]
+    with g.instantiate(device, values={"rows": 1}) as exe:
+        exe.update(columns=6)
+        np.testing.assert_array_equal(ran(exe), corner(1, 6))
+        with pytest.raises(gd.UpdateError, match="one row"):
+            exe.update(rows=2)
+        exe.node("fill").update(destination=x[1:3])
+        assert ran(exe).sum() == 16
+        with pytest.raises(gd.UpdateError, match="one row"):
+            exe.node("fill").update(destination=x[:, 3])

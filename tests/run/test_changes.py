@@ -53,9 +53,9 @@ def test_a_field_that_there_is_not_names_those_that_there_are(exe):
 
 
 def test_a_copy_keeps_its_direction(exe):
-    raw = next(node for node in exe._plan.nodes if node.name == "load").source
+    out = next(node for node in exe._plan.nodes if node.name == "store").destination
     with pytest.raises(gd.UpdateError, match="keeps the destination of a copy in device memory") as caught:
-        exe.node("load").update(destination=raw)
+        exe.node("load").update(destination=out)
     assert (caught.value.node, caught.value.field) == ("load", "destination")
     assert caught.value.location is not None
 
