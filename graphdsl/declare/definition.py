@@ -68,7 +68,7 @@ class Definition(Level):
     def _body(self, name: str) -> Definition:
         """A body of a node of this level: what is declared in it is named ``name/…``."""
         made = object.__new__(Definition)
-        Level.__init__(made, name, self.root, f"{name}/")
+        Level.__init__(made, name, self.root, f"{name}/", self.tags)
         made.operands = self.operands
         return made
 

@@ -172,7 +172,7 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         fields = {slot: substitutes(getattr(node, slot)) for slot in type(node).__slots__ if slot != "bodies"}
         if node.bodies:
             fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix) for body in node.bodies)
-        made = node.replaced(name=prefix + node.name, definition=target, **fields)
+        made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, **fields)
         target._dag.add_node(made.name, node=made)
     for before, after, data in source.dag.edges.data():
         target._dag.add_edge(prefix + before, prefix + after, **data)

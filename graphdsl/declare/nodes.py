@@ -45,11 +45,13 @@ class Node:
         The graph or the body that it belongs to.
     location : tuple of str and int
         File and line of the declaration.
+    tags : frozenset of str
+        What `Graph.tagged` gave it.
     bodies : tuple of Definition
         Those whose nodes it holds; most kinds have none.
     """
 
-    __slots__ = ("definition", "location", "name")
+    __slots__ = ("definition", "location", "name", "tags")
     kind: ClassVar[str] = "node"
     bodies: tuple[Definition, ...] = ()
 
@@ -57,6 +59,7 @@ class Node:
         self.name = name
         self.definition = definition
         self.location = location
+        self.tags = definition.tags
 
     @property
     def scope(self) -> str:

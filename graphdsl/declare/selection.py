@@ -1,4 +1,4 @@
-"""Nodes chosen by name, pattern or scope."""
+"""Nodes chosen by name, pattern, scope or tag."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def selected(
     patterns: Iterable[str] = (),
     *,
     scope: str | None = None,
+    tag: str | None = None,
     error: type[GraphdslError] = DeclarationError,
 ) -> list[int]:
-    """Indices of the nodes that one of the patterns matches, and that lie in the scope or in one inside of it.
+    """Indices of the nodes that match one of the patterns, lie in the scope or inside of it, and have the tag.
 
     Parameters
     ----------
@@ -27,8 +28,10 @@ def selected(
         Names, which may have ``*``, ``?`` and ``[abc]`` in them; these match across ``/``, too. None match all.
     scope : str, optional
         Name of a scope; by default nodes may lie anywhere.
+    tag : str, optional
+        One of their tags; by default they may have any or none.
     error : type
-        What is raised if a pattern or the scope matches nothing.
+        What is raised if the scope, the tag or a pattern matches nothing.
 
     Examples
     --------
@@ -44,6 +47,10 @@ def selected(
         inside = [i for i in inside if nodes[i].scope == scope or nodes[i].scope.startswith(f"{scope}/")]
         if not inside:
             raise unknown_name(scope, {node.scope for node in nodes} - {""}, "scope", error)
+    if tag is not None:
+        inside = [i for i in inside if tag in nodes[i].tags]
+        if not inside:
+            raise unknown_name(tag, {tag for node in nodes for tag in node.tags}, "tag", error)
     patterns = list(patterns)
     if not patterns:
         return list(inside)

@@ -44,7 +44,9 @@ class Level:
         The graph that holds this body; the graph itself, if it is one.
     """
 
-    def __init__(self, name: str, root: Level | None = None, prefix: str = "") -> None:
+    def __init__(
+        self, name: str, root: Level | None = None, prefix: str = "", tags: frozenset[str] = frozenset()
+    ) -> None:
         self.name = name
         self._dag: nx.DiGraph[str] = nx.DiGraph()
         self.dag: nx.DiGraph[str] = self._dag.copy(as_view=True)
@@ -52,6 +54,7 @@ class Level:
         self._prefix = prefix
         self._scopes: list[str] = []
         self._sequences: list[Node | None] = []
+        self._tags = [tags]
         if root is None:
             self._levels: list[Level] = [self]
         else:
@@ -146,6 +149,27 @@ class Level:
         """
         return _Block(partial(self._scopes.append, checked_name(name, "a scope")), self._scopes.pop)
 
+    def tagged(self, *tags: str) -> AbstractContextManager[None]:
+        """Give the nodes declared inside these tags, by which an exec enables and disables them.
+
+        Nodes inside of a child or conditional node have its tags, too.
+
+        Examples
+        --------
+        >>> from graphdsl.declare.definition import Definition
+        >>> graph = Definition()
+        >>> with graph.tagged("debug"):
+        ...     sorted(graph.empty(name="dump").tags)
+        ['debug']
+        """
+        added = frozenset(checked_name(tag, "a tag") for tag in tags)
+        return _Block(lambda: self._tags.append(self.tags | added), self._tags.pop)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Tags of the nodes that are declared now."""
+        return self._tags[-1]
+
     def sequence(self) -> AbstractContextManager[None]:
         """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
         return _Block(self._begin_sequence, self._end_sequence)
@@ -193,12 +217,12 @@ class Level:
         Returns
         -------
         networkx.DiGraph
-            Nodes have the attributes ``kind``, ``scope`` and ``node``, edges ``port``; the graph has ``name``.
+            Nodes have the attributes ``kind``, ``scope``, ``tags`` and ``node``, edges ``port``, the graph ``name``.
         """
         copy: nx.DiGraph[str] = nx.DiGraph(name=self.name)
         for name, data in self.dag.nodes.data():
             node = data["node"]
-            copy.add_node(name, kind=node.kind, scope=node.scope, node=node)
+            copy.add_node(name, kind=node.kind, scope=node.scope, tags=node.tags, node=node)
         copy.add_edges_from((source, target, {"port": port}) for source, target, port in self.dag.edges.data("port"))
         return copy
 

@@ -398,11 +398,11 @@ class GraphExec:
         except (KeyError, TypeError):
             raise unknown_name(name, self._index, "node", UpdateError) from None
 
-    def enable(self, *names: str, scope: str | None = None) -> Switched:
+    def enable(self, *names: str, scope: str | None = None, tag: str | None = None) -> Switched:
         """Let nodes run again in the launches that follow; the arguments are those of `disable`."""
-        return self._switch(names, scope, True)
+        return self._switch(names, scope, tag, True)
 
-    def disable(self, *names: str, scope: str | None = None) -> Switched:
+    def disable(self, *names: str, scope: str | None = None, tag: str | None = None) -> Switched:
         """Skip nodes in the launches that follow, all of them or none; their edges go on ordering the others.
 
         Parameters
@@ -411,6 +411,8 @@ class GraphExec:
             Names of nodes, or patterns such as ``"layer0/*"``; ``*``, ``?`` and ``[abc]`` match across ``/``, too.
         scope : str, optional
             Only nodes of this scope, and of scopes inside of it. Without names all of them.
+        tag : str, optional
+            Only nodes with this tag, see `Graph.tagged`.
 
         Returns
         -------
@@ -421,8 +423,8 @@ class GraphExec:
         Raises
         ------
         UpdateError
-            If a name or the scope matches nothing, or a node is of a kind that cannot be disabled: kernels, copies and
-            memsets can, and empty nodes do nothing either way. Nothing has changed.
+            If a name, the scope or the tag matches nothing, or a node is of a kind that cannot be disabled: kernels,
+            copies and memsets can, and empty nodes do nothing either way. Nothing has changed.
         DriverError
             If the driver refused; what was before is in force.
 
@@ -437,17 +439,17 @@ class GraphExec:
         ...     exe.disable(scope="layer0").nodes
         ('layer0/clear', 'layer0/again')
         """
-        return self._switch(names, scope, False)
+        return self._switch(names, scope, tag, False)
 
-    def _switch(self, names: Sequence[str], scope: str | None, enabled: bool) -> Switched:
+    def _switch(self, names: Sequence[str], scope: str | None, tag: str | None, enabled: bool) -> Switched:
         self._require_usable()
-        if not names and scope is None:
+        if not names and scope is None and tag is None:
             raise UpdateError(
-                "no node is named, and no scope",
+                "no node is named, and no scope or tag",
                 field="names",
-                remedy='Pass names, patterns or a scope; "*" stands for all nodes.',
+                remedy='Pass names, patterns, a scope or a tag; "*" stands for all nodes.',
             )
-        indices = selected(self._shadow.nodes, names, scope=scope, error=UpdateError)
+        indices = selected(self._shadow.nodes, names, scope=scope, tag=tag, error=UpdateError)
         with self._noting_loss():
             return self._switches.switch(indices, enabled)
 

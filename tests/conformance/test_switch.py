@@ -50,6 +50,27 @@ def test_by_name_pattern_and_scope(device):
         assert exe.enable("*").nodes == ()
 
 
+def test_by_tag(device):
+    g = gd.Graph("tags")
+    x = g.host_array("x", 32, np.float32)
+    with g.sequence():
+        g.memset(x, 0, name="clear")
+        with g.tagged("debug"):
+            g.kernel(kernels.add_to, grid=1, block=32, args=(x, 1.0, 32), name="a")
+        g.kernel(kernels.add_to, grid=1, block=32, args=(x, 10.0, 32), name="b")
+        with g.tagged("debug"):
+            g.kernel(kernels.add_to, grid=1, block=32, args=(x, 100.0, 32), name="c")
+    with g.instantiate(device) as exe:
+        assert exe.disable(tag="debug").nodes == ("a", "c")
+        assert total(exe) == 10
+        assert exe.enable("a", tag="debug").nodes == ("a",)
+        assert total(exe) == 11
+        with pytest.raises(gd.UpdateError, match="debug"):
+            exe.enable(tag="bug")
+        with exe.clone() as twin:
+            assert twin.enable(tag="debug").nodes == ("c",)
+
+
 def test_the_order_stays(device):
     g = gd.Graph("order")
     a, b = g.host_array("a", 8, np.float32), g.host_array("b", 8, np.float32)

@@ -585,7 +585,7 @@ def test_to_networkx_is_a_copy(g, nodes):
     copy = g.to_networkx()
     assert isinstance(copy, nx.DiGraph)
     assert copy.graph["name"] == "demo"
-    assert copy.nodes["a"] == {"kind": "empty", "scope": "", "node": a}
+    assert copy.nodes["a"] == {"kind": "empty", "scope": "", "tags": frozenset(), "node": a}
     assert list(copy.edges) == [("a", "b")]
     copy.remove_node("a")
     assert "a" in g.dag
