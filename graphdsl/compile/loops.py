@@ -30,10 +30,22 @@ def _call(typing_context: Any, function: Any, words: Any) -> Any:
     return types.int32(types.uint64, words), generate
 
 
-WITHOUT_CONTEXT = 0
-WITH_CONTEXT = 1
-WITHOUT_PARAMS = 2
-WITH_EDGE_DATA = 3
+@intrinsic
+def _word_at(typing_context: Any, address: Any) -> Any:
+    """The 64-bit word at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _WORD.as_pointer()))
+
+    return types.uint64(types.uint64), generate
+
+
+WITH_PARAMS = 0
+WITHOUT_PARAMS = 1
+WITH_EDGE_DATA = 2
+FIRST_OFFSET = 8
+"""Forms of functions. From here on a form is an offset: so many bytes behind the start of the params lies the context
+that the function takes beside them."""
 
 PUSH, POP, POPPED = range(3)
 """Where the loops find what makes a context current, what puts the one before back, and room for its answer."""
@@ -84,11 +96,11 @@ def add_nodes(
 ) -> int:
     """Add nodes without dependencies, one call of ``functions[kind]`` each, their handles written to ``handles``.
 
-    ``forms[kind]`` says whether the function takes a context behind the params, no params at all, or the data of edges
-    before their number. ``current`` holds
-    the addresses of `cuCtxPushCurrent`, of `cuCtxPopCurrent`, and of a word for what is popped: without a current
-    context each call costs 0.2 µs more (measured on an H200, driver 580). Gives `NO_FAILURE`, or the index of the node
-    that was refused and the code, for `failure`.
+    ``forms[kind]`` says whether the function takes a context beside the params, no params at all, or the data of edges
+    before their number. ``context`` is made current meanwhile; ``current`` holds the addresses of `cuCtxPushCurrent`,
+    of `cuCtxPopCurrent`, and of a word for what is popped: without a current context each call costs 0.2 µs more
+    (measured on an H200, driver 580). Gives `NO_FAILURE`, or the index of the node that was refused and the code, for
+    `failure`.
     """
     code = _call(current[PUSH], (context,))
     if code != 0:
@@ -99,8 +111,9 @@ def add_nodes(
     for i in range(len(kinds)):
         function, form = functions[kinds[i]], forms[kinds[i]]
         handle = first + np.uint64(8 * i)
-        if form == WITH_CONTEXT:
-            code = _call(function, (handle, graph, none, none, params[i], context))
+        if form >= FIRST_OFFSET:
+            beside = _word_at(params[i] + np.uint64(form))
+            code = _call(function, (handle, graph, none, none, params[i], beside))
         elif form == WITHOUT_PARAMS:
             code = _call(function, (handle, graph, none, none))
         elif form == WITH_EDGE_DATA:
@@ -131,9 +144,9 @@ def set_params(
         return np.int64(code)
     outcome = np.int64(NO_FAILURE)
     for i in range(len(kinds)):
-        function = functions[kinds[i]]
-        if forms[kinds[i]] == WITH_CONTEXT:
-            code = _call(function, (graph_exec, handles[i], params[i], context))
+        function, form = functions[kinds[i]], forms[kinds[i]]
+        if form >= FIRST_OFFSET:
+            code = _call(function, (graph_exec, handles[i], params[i], _word_at(params[i] + np.uint64(form))))
         else:
             code = _call(function, (graph_exec, handles[i], params[i]))
         if code != 0:

@@ -23,7 +23,16 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
 from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
-from graphdsl.drivers.structs import ATTRIBUTE_VALUE_BYTES, EDGE_DATA, EMPTY, GENERIC, MEMCPY, MEMSET
+from graphdsl.drivers.structs import (
+    ATTRIBUTE_VALUE_BYTES,
+    EDGE_DATA,
+    EMPTY,
+    GENERIC,
+    MEMCPY,
+    MEMCPY_NODE,
+    MEMSET,
+    MEMSET_NODE,
+)
 from graphdsl.errors import DriverError, GraphdslError
 
 _logger = logging.getLogger("graphdsl")
@@ -304,11 +313,11 @@ class CudaDevice(OneByOne):
 
     def graph_add_memcpy_node(self, graph: Handle, params: Address) -> Handle:
         struct = driver.CUDA_MEMCPY3D(_ptr=params)
-        return int(_call(driver.cuGraphAddMemcpyNode, graph, None, 0, struct, self.context))
+        return int(_call(driver.cuGraphAddMemcpyNode, graph, None, 0, struct, _context(MEMCPY_NODE, params)))
 
     def graph_add_memset_node(self, graph: Handle, params: Address) -> Handle:
         struct = driver.CUDA_MEMSET_NODE_PARAMS(_ptr=params)
-        return int(_call(driver.cuGraphAddMemsetNode, graph, None, 0, struct, self.context))
+        return int(_call(driver.cuGraphAddMemsetNode, graph, None, 0, struct, _context(MEMSET_NODE, params)))
 
     def graph_add_host_node(self, graph: Handle, params: Address) -> Handle:
         return int(_call(driver.cuGraphAddHostNode, graph, None, 0, driver.CUDA_HOST_NODE_PARAMS(_ptr=params)))
@@ -411,11 +420,11 @@ class CudaDevice(OneByOne):
 
     def graph_exec_memcpy_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         struct = driver.CUDA_MEMCPY3D(_ptr=params)
-        _call(driver.cuGraphExecMemcpyNodeSetParams, graph_exec, node, struct, self.context)
+        _call(driver.cuGraphExecMemcpyNodeSetParams, graph_exec, node, struct, _context(MEMCPY_NODE, params))
 
     def graph_exec_memset_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         struct = driver.CUDA_MEMSET_NODE_PARAMS(_ptr=params)
-        _call(driver.cuGraphExecMemsetNodeSetParams, graph_exec, node, struct, self.context)
+        _call(driver.cuGraphExecMemsetNodeSetParams, graph_exec, node, struct, _context(MEMSET_NODE, params))
 
     def graph_exec_host_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         struct = driver.CUDA_HOST_NODE_PARAMS(_ptr=params)
@@ -455,12 +464,12 @@ class _Compiled:
         self.call_two = loops.direct(loops.call_two)
         self.set_params = loops.direct(loops.set_params)
         forms = {
-            MEMCPY: loops.WITH_CONTEXT,
-            MEMSET: loops.WITH_CONTEXT,
+            MEMCPY: _context_offset(MEMCPY_NODE),
+            MEMSET: _context_offset(MEMSET_NODE),
             EMPTY: loops.WITHOUT_PARAMS,
             GENERIC: loops.WITH_EDGE_DATA,
         }
-        self.forms = np.array([forms.get(kind, loops.WITHOUT_CONTEXT) for kind in range(len(_ADD_CALLS))], np.uint8)
+        self.forms = np.array([forms.get(kind, loops.WITH_PARAMS) for kind in range(len(_ADD_CALLS))], np.uint8)
         self.add = np.array([_address(call) for call in _ADD_CALLS], np.uint64)
         self.change = np.array([_address(call) for call in _SET_CALLS], np.uint64)
         self.add_dependencies = _address("cuGraphAddDependencies")
@@ -477,6 +486,16 @@ class _Compiled:
         problem = _error(calls[kinds[index]], driver.CUresult(code))
         problem.index = index
         raise problem
+
+
+def _context_offset(struct: np.dtype[Any]) -> int:
+    """Bytes from the start of a struct to the context that the driver's function takes beside it."""
+    return int(struct.fields["ctx"][1])  # type: ignore[index]
+
+
+def _context(struct: np.dtype[Any], params: Address) -> Handle:
+    """That context."""
+    return ctypes.c_uint64.from_address(params + _context_offset(struct)).value
 
 
 def _address(call: str) -> int:

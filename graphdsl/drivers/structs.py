@@ -43,9 +43,10 @@ MEMCPY_NODE = np.dtype(
         ("width", np.uint64),
         ("height", np.uint64),
         ("depth", np.uint64),
+        ("ctx", np.uint64),
     ]
 )
-"""``CUDA_MEMCPY3D``: a 1-D copy has height and depth 1."""
+"""``CUDA_MEMCPY3D``, and behind it the context, which the driver takes beside it. A 1-D copy has height and depth 1."""
 
 MEMSET_NODE = np.dtype(
     [
@@ -55,9 +56,10 @@ MEMSET_NODE = np.dtype(
         ("element_size", np.uint32),
         ("width", np.uint64),
         ("height", np.uint64),
+        ("ctx", np.uint64),
     ]
 )
-"""``CUDA_MEMSET_NODE_PARAMS``: the width counts elements."""
+"""``CUDA_MEMSET_NODE_PARAMS_v2``: the width counts elements."""
 
 HOST_NODE = np.dtype([("function", np.uint64), ("user_data", np.uint64)])
 """``CUDA_HOST_NODE_PARAMS``."""

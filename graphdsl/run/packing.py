@@ -165,7 +165,7 @@ class Packing:
                 (self._parameters[index], argument_template(node, kernel.image, shared)),
             )
         elif isinstance(node, (MemcpyNode, MemsetNode)):
-            self._put(index, (self._structs[index], struct_template(node, shared)))
+            self._put(index, (self._structs[index], struct_template(node, shared, self.context)))
         elif isinstance(node, ConditionalNode):
             self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
         elif isinstance(node, ChildNode):

@@ -199,12 +199,13 @@ def _generic(node_type: int, fields: np.ndarray[Any, Any]) -> Template:
     return Template(bytes(data), ())
 
 
-def struct_template(node: MemcpyNode | MemsetNode, shared: Shared) -> Template:
+def struct_template(node: MemcpyNode | MemsetNode, shared: Shared, context: int) -> Template:
     """The struct of a memcpy or memset node."""
     dtype, fields = (
         (MEMCPY_NODE, _memcpy_fields(node)) if isinstance(node, MemcpyNode) else (MEMSET_NODE, _memset_fields(node))
     )
     row = np.zeros((), dtype)
+    row["ctx"] = context
     sites = []
     for name, (value, called) in fields.items():
         value = settled(value, shared.values)

@@ -42,9 +42,13 @@ def functions() -> Functions:
     return Functions()
 
 
-FORMS = np.array([loops.WITHOUT_CONTEXT, loops.WITH_CONTEXT, loops.WITHOUT_PARAMS], np.uint8)
+OFFSET = 40
+STRUCT = np.zeros(6, np.uint64)
+STRUCT[OFFSET // 8] = 0xC1
+WITH_STRUCT = STRUCT.ctypes.data
+FORMS = np.array([loops.WITH_PARAMS, OFFSET, loops.WITHOUT_PARAMS], np.uint8)
 KINDS = np.array([0, 1, 2, 0], np.uint8)
-PARAMS = np.array([11, 12, 13, 14], np.uint64)
+PARAMS = np.array([11, WITH_STRUCT, 13, 14], np.uint64)
 
 
 def adds(functions: Functions) -> np.ndarray:
@@ -59,7 +63,7 @@ def test_nodes_are_added_with_what_their_kind_takes(functions):
     assert functions.calls == [
         ("push", (CONTEXT,)),
         ("plain", (GRAPH, 0, 0, 11)),
-        ("context", (GRAPH, 0, 0, 12, CONTEXT)),
+        ("context", (GRAPH, 0, 0, WITH_STRUCT, 0xC1)),
         ("none", (GRAPH, 0, 0)),
         ("plain", (GRAPH, 0, 0, 14)),
         ("pop", (functions.room.ctypes.data,)),
@@ -68,7 +72,7 @@ def test_nodes_are_added_with_what_their_kind_takes(functions):
 
 
 def test_a_refusal_ends_the_loop_and_the_context_is_put_back(functions):
-    functions.refused[12] = 701
+    functions.refused[WITH_STRUCT] = 701
     handles = np.zeros(4, np.uint64)
     outcome = loops.add_nodes(functions.current(), adds(functions), FORMS, KINDS, GRAPH, CONTEXT, PARAMS, handles)
     assert loops.failure(outcome) == (1, 701)
@@ -78,14 +82,13 @@ def test_a_refusal_ends_the_loop_and_the_context_is_put_back(functions):
 def test_params_are_set_with_what_their_kind_takes(functions):
     change = np.array([functions.function("plain", 3), functions.function("context", 4)], np.uint64)
     kinds, nodes = np.array([1, 0], np.uint8), np.array([21, 22], np.uint64)
-    outcome = loops.direct(loops.set_params)(
-        functions.current(), change, FORMS, kinds, GRAPH, CONTEXT, nodes, PARAMS[:2]
-    )
+    params = np.array([WITH_STRUCT, 12], np.uint64)
+    outcome = loops.direct(loops.set_params)(functions.current(), change, FORMS, kinds, GRAPH, CONTEXT, nodes, params)
     assert outcome == loops.NO_FAILURE
-    assert functions.calls[1:-1] == [("context", (GRAPH, 21, 11, CONTEXT)), ("plain", (GRAPH, 22, 12))]
+    assert functions.calls[1:-1] == [("context", (GRAPH, 21, WITH_STRUCT, 0xC1)), ("plain", (GRAPH, 22, 12))]
     functions.calls.clear()
     functions.refused[22] = 1
-    outcome = loops.set_params(functions.current(), change, FORMS, kinds, GRAPH, CONTEXT, nodes, PARAMS[:2])
+    outcome = loops.set_params(functions.current(), change, FORMS, kinds, GRAPH, CONTEXT, nodes, params)
     assert loops.failure(outcome) == (1, 1)
     assert [name for name, _ in functions.calls] == ["push", "context", "plain", "pop"]
 

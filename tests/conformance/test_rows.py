@@ -158,7 +158,7 @@ class Structs:
     def copy(self, width: int = 16, **fields: int) -> int:
         given = {"width": width, "height": 2, "depth": 1, "source_device": self.a, "destination_device": self.b}
         given |= {"source_memory_type": MEMORY_TYPE_DEVICE, "destination_memory_type": MEMORY_TYPE_DEVICE}
-        given |= {"source_pitch": 64, "destination_pitch": 16}
+        given |= {"source_pitch": 64, "destination_pitch": 16, "ctx": self.device.context}
         return self._struct(MEMCPY_NODE, **(given | fields))
 
     def copy_out(self, **fields: int) -> int:
@@ -167,6 +167,7 @@ class Structs:
 
     def fill(self, width: int = 4, **fields: int) -> int:
         given = {"destination": self.a, "value": 1, "element_size": 4, "width": width, "height": 2, "pitch": 64}
+        given["ctx"] = self.device.context
         return self._struct(MEMSET_NODE, **(given | fields))
 
     def _struct(self, dtype: Any, **fields: int) -> int:

@@ -60,12 +60,13 @@ MEMSET_FIELDS = {
     "elementSize": "element_size",
     "width": "width",
     "height": "height",
+    "ctx": "ctx",
 }
 
 STRUCTS = [
     (driver.CUDA_KERNEL_NODE_PARAMS, KERNEL_NODE, KERNEL_FIELDS),
     (driver.CUDA_MEMCPY3D, MEMCPY_NODE, MEMCPY_FIELDS),
-    (driver.CUDA_MEMSET_NODE_PARAMS, MEMSET_NODE, MEMSET_FIELDS),
+    (driver.CUDA_MEMSET_NODE_PARAMS_v2, MEMSET_NODE, MEMSET_FIELDS),
     (driver.CUDA_HOST_NODE_PARAMS, HOST_NODE, {"userData": "user_data"}),
 ]
 CASES = [
@@ -88,10 +89,14 @@ def test_a_field_lies_where_the_bindings_read_it(struct, dtype, theirs, ours):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "nbytes"), [(KERNEL_NODE, 72), (MEMCPY_NODE, 200), (MEMSET_NODE, 40), (HOST_NODE, 16)]
+    ("dtype", "nbytes"), [(KERNEL_NODE, 72), (MEMCPY_NODE, 208), (MEMSET_NODE, 48), (HOST_NODE, 16)]
 )
 def test_sizes_are_those_of_the_header(dtype, nbytes):
     assert dtype.itemsize == nbytes
+
+
+def test_the_context_of_a_copy_lies_behind_what_the_driver_reads():
+    assert MEMCPY_NODE.fields["ctx"][1] == 200
 
 
 ATTRIBUTES = {

@@ -79,6 +79,11 @@ class Machine:
     conditions: dict[Handle, Any]
     build_only: bool = False
 
+    def require_context(self, context: Handle) -> None:
+        """Refuse a node that is to run in a context which is not there."""
+        if context != self.context:
+            raise Problem(f"{context:#x} is not the context of this device", INVALID_CONTEXT)
+
     def require_memory(self, address: Address, nbytes: int) -> None:
         """Refuse a node that refers to memory which is not there."""
         if not self.build_only or self.space.find(address) is not None:
@@ -145,8 +150,7 @@ def _read_kernel(machine: Machine, address: Address) -> _Launch:
     kernel = machine.kernels.get(handle)
     if kernel is None or not kernel.loaded:
         raise Problem(f"{handle:#x} is no kernel of a loaded library")
-    if int(fields["ctx"]) not in (0, machine.context):
-        raise Problem(f"{int(fields['ctx']):#x} is not the context of this device", INVALID_CONTEXT)
+    machine.require_context(int(fields["ctx"]) or machine.context)  # NULL is the current one
     grid, block = Place(*fields["grid"].tolist()), Place(*fields["block"].tolist())
     _check_shape(kernel.image, grid, block, machine.limits)
     shared_bytes = int(fields["shared_bytes"])

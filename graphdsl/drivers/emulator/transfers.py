@@ -51,6 +51,7 @@ _MEMORY_TYPE_UNIFIED = 4
 
 def _read_memcpy(machine: Machine, address: Address) -> _Copy:
     fields = struct_at(address, MEMCPY_NODE)
+    machine.require_context(int(fields["ctx"]))
     width, height, depth = (int(fields[name]) for name in ("width", "height", "depth"))
     if not width or not height or not depth:
         raise Problem(f"a copy of width {width}, height {height} and depth {depth}; none may be 0")
@@ -130,6 +131,7 @@ class _Fill:
 
 def _read_memset(machine: Machine, address: Address) -> _Fill:
     fields = struct_at(address, MEMSET_NODE)
+    machine.require_context(int(fields["ctx"]))
     size, width, height = int(fields["element_size"]), int(fields["width"]), int(fields["height"])
     destination = int(fields["destination"])
     if size not in (1, 2, 4):

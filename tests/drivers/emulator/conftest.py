@@ -87,7 +87,7 @@ class Bench:
 
     def memcpy(self, destination: int, source: int, nbytes: int, kinds: str = "dd", /, **fields: Any) -> int:
         """A copy; ``kinds`` are the memory types of destination and source: ``d`` device, ``h`` host."""
-        given: dict[str, Any] = {"width": nbytes, "height": 1, "depth": 1}
+        given: dict[str, Any] = {"width": nbytes, "height": 1, "depth": 1, "ctx": self.device.context}
         for side, address, kind in (("destination", destination, kinds[0]), ("source", source, kinds[1])):
             given[f"{side}_memory_type"] = MEMORY_TYPE_DEVICE if kind == "d" else MEMORY_TYPE_HOST
             given[f"{side}_{'device' if kind == 'd' else 'host'}"] = address
@@ -95,6 +95,7 @@ class Bench:
 
     def memset(self, destination: int, value: int, count: int, size: int = 4, /, **fields: Any) -> int:
         given = {"destination": destination, "value": value, "element_size": size, "width": count, "height": 1}
+        given["ctx"] = self.device.context
         return self._struct(MEMSET_NODE, **(given | fields))
 
     def host(self, function: Callable[[int | None], None], user_data: int = 0) -> int:
