@@ -14,16 +14,20 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     conditionals,
     copies,
     kernels,
+    launch_attributes,
     memsets,
     operands,
     params,
+    placement,
     rows,
     structure,
 )
 from graphdsl.check.context import Context, Launch, Launches, Subject, Switched
+from graphdsl.check.placement import placement_fits
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page
 from graphdsl.check.stale import Flow, Inside
+from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.declare.nodes import Node
@@ -169,6 +173,7 @@ def check_launch(
     limits: Limits,
     image: KernelImage | None = None,
     *,
+    attributes: LaunchAttributes | None = None,
     location: Location | None = None,
 ) -> list[Finding]:
     """Hold one evaluated launch to the rules about launches.
@@ -185,6 +190,8 @@ def check_launch(
         Of the device.
     image : KernelImage, optional
         The compiled kernel, for its registers and static shared memory.
+    attributes : LaunchAttributes, optional
+        Cluster, cooperation and so on.
     location : tuple of str and int, optional
         Where the node was declared.
 
@@ -197,12 +204,14 @@ def check_launch(
     >>> [found.code for found in check_launch("scale", (0, 1, 1), (2048, 1, 1), 0, limits_of("sm_90"))]
     ['GD211', 'GD212']
     """
-    launch = Launch([Subject(node, location)], tuple(grid), tuple(block), shared_bytes, image)
+    launch = Launch([Subject(node, location)], tuple(grid), tuple(block), shared_bytes, image, attributes)
     context = Launches(limits, [launch])
     return [found for rule in _LAUNCH_RULES for found in rule.findings(context)]
 
 
-def launch_fits(dims: Sequence[int], limits: Limits, image: KernelImage) -> bool:
+def launch_fits(
+    dims: Sequence[int], limits: Limits, image: KernelImage, attributes: LaunchAttributes | None = None
+) -> bool:
     """True if `check_launch` would find nothing: the same question, for updates, where only the answer counts.
 
     Parameters
@@ -213,6 +222,8 @@ def launch_fits(dims: Sequence[int], limits: Limits, image: KernelImage) -> bool
         Of the device.
     image : KernelImage
         The compiled kernel.
+    attributes : LaunchAttributes, optional
+        Cluster, cooperation and so on.
     """
     grid_x, grid_y, grid_z, x, y, z, shared_bytes = dims
     most, largest = limits.max_grid, limits.max_block
@@ -225,6 +236,7 @@ def launch_fits(dims: Sequence[int], limits: Limits, image: KernelImage) -> bool
         and 1 <= z <= largest[2]
         and x * y * z <= min(limits.max_threads, image.max_threads)
         and 0 <= shared_bytes <= limits.shared_optin_bytes - image.shared_bytes
+        and placement_fits((grid_x, grid_y, grid_z), x * y * z, shared_bytes, limits, image, attributes)
     )
 
 

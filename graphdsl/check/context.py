@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphdsl.check.rules import Named
 from graphdsl.check.stale import Flow, Inside
+from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
@@ -100,6 +101,8 @@ class Launch:
         Dynamic shared memory of a block.
     image : KernelImage or None
         What is launched, where it is known.
+    attributes : LaunchAttributes or None
+        Cluster, cooperation and so on; None if none was given.
     """
 
     nodes: Sequence[Named]
@@ -107,6 +110,7 @@ class Launch:
     block: tuple[int | None, ...]
     shared_bytes: int | None
     image: KernelImage | None
+    attributes: LaunchAttributes | None = None
 
 
 @dataclass
@@ -223,9 +227,9 @@ class Context:
         return dict(zip(map(id, args), args, strict=True))
 
     @cached_property
-    def attributed(self) -> list[KernelNode]:
-        """The kernel nodes that have launch attributes."""
-        return [node for node in self.kernels if node.attributes is not None]
+    def attributed(self) -> list[tuple[KernelNode, LaunchAttributes]]:
+        """The kernel nodes that have launch attributes, with these."""
+        return [(node, node.attributes) for node in self.kernels if node.attributes is not None]
 
     @cached_property
     def operands(self) -> dict[int, Any]:
@@ -233,7 +237,7 @@ class Context:
         kernels = self.kernels
         dims = {node.grid for node in kernels} | {node.block for node in kernels}
         launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
-        windows = (node.window for node in self.attributed)
+        windows = (node.window for node, _ in self.attributed)
         others = (use.operand for use in uses_of(node for node in self.nodes if not isinstance(node, KernelNode)))
         operands = (*launched, *_leaves(self.arguments.values()), *windows, *others)
         return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr))}
@@ -434,13 +438,14 @@ class Context:
         alike: dict[Any, list[KernelNode]] = {}
         for node in self.kernels:
             group = group_of.get(node.name)
-            alike.setdefault((node.grid, node.block, node.shared_bytes, group), []).append(node)
+            alike.setdefault((node.grid, node.block, node.shared_bytes, node.attributes, group), []).append(node)
         return [self._launch(nodes, key[-1]) for key, nodes in alike.items()]
 
     def _launch(self, nodes: list[KernelNode], group: KernelGroup | None) -> Launch:
         first = nodes[0]
         image = group.image if group else None
-        return Launch(nodes, self._dims(first.grid), self._dims(first.block), self.value(first.shared_bytes), image)
+        dims = self._dims(first.grid), self._dims(first.block)
+        return Launch(nodes, *dims, self.value(first.shared_bytes), image, first.attributes)
 
     def _dims(self, dims: Dim3) -> tuple[int | None, ...]:
         x, y, z = dims

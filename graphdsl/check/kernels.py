@@ -1,4 +1,4 @@
-"""Rules about kernels, their arguments and their launches: codes GD201 to GD219."""
+"""Rules about kernels, their arguments and their launches: codes GD201 to GD214."""
 
 from __future__ import annotations
 

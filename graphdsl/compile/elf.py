@@ -85,6 +85,21 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
     )
 
 
+def kernel_attributes(cubin: bytes, entry: str) -> dict[int, bytes]:
+    """Attributes of the kernel ``entry`` by their codes; of those that stand there several times, the last.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin, or have no such kernel.
+    """
+    try:
+        sections = {section.name: section for section in _sections(cubin)}
+        return dict(_attributes(cubin, sections[f".nv.info.{entry}"]))
+    except (struct.error, IndexError, KeyError, OverflowError) as problem:
+        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
+
+
 def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
     """Opcodes of all instructions that the kernel ``entry`` may run: its own, and those of the functions beside it.
 
@@ -124,14 +139,13 @@ def _string(cubin: bytes, offset: int) -> str:
 
 
 def _attributes(cubin: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
-    """Code and value of each attribute that carries bytes; the others are flags, which nothing here needs."""
+    """Code and value of each attribute: bytes of any number, or the two bytes that a short one has."""
     position, end = section.offset, section.offset + section.size
     while position < end:
         form, attribute, size = struct.unpack_from("<BBH", cubin, position)
-        position += 4
-        if form == _FORMAT_SIZED:
-            yield attribute, cubin[position : position + size]
-            position += size
+        length = size if form == _FORMAT_SIZED else 0
+        yield attribute, cubin[position + 4 : position + 4 + length] if length else cubin[position + 2 : position + 4]
+        position += 4 + length
 
 
 def _registers(cubin: bytes, sections: dict[str, _Section], attributes: list[tuple[int, bytes]], entry: str) -> int:

@@ -88,7 +88,7 @@ _CALLS = re.compile(rf"\b{_SET_CONDITION}\s*,\s*\(\s*(\w+)")
 def _conditions(ptx: str, entry: str) -> frozenset[int] | None:
     """The parameters that calls of the kernel have as their first argument; None unless all calls have one."""
     text = _COMMENT.sub(" ", ptx)
-    names, body = _kernel(text, entry)
+    names, body = kernel_text(text, entry)
     calls = _CALLS.findall(body)
     if not calls or len(calls) != len(_CALLS.findall(text)):
         return None  # another function calls it, too
@@ -110,7 +110,7 @@ def _conditions(ptx: str, entry: str) -> frozenset[int] | None:
     return frozenset(map(names.index, origins)) if origins <= set(names) else None
 
 
-def _kernel(ptx: str, entry: str) -> tuple[list[str], str]:
+def kernel_text(ptx: str, entry: str) -> tuple[list[str], str]:
     """Names of the parameters of a kernel, and what stands between its braces."""
     head = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\(([^)]*)\))?[^{{]*", ptx)
     if head is None:

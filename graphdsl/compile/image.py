@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.compile.graph_calls import GraphCalls, read_graph_calls
+from graphdsl.compile.placement import Placement, read_placement
 
 
 class ArrayValue(NamedTuple):
@@ -153,3 +154,8 @@ class KernelImage:
     def graph_calls(self) -> GraphCalls:
         """What the kernel does to the graph that it runs in: waits, triggers, sets conditions."""
         return read_graph_calls(self.cubin, self.entry, self.target, self.ptx)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """What the kernel asks for where its blocks run: clusters, barriers, a grid that waits for itself."""
+        return read_placement(self.cubin, self.entry, self.ptx)

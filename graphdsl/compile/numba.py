@@ -27,6 +27,7 @@ from graphdsl.compile.elf import Resources, read_resources
 from graphdsl.compile.fingerprint import fingerprint
 from graphdsl.compile.image import KernelImage, ParameterLayout
 from graphdsl.compile.link import Code, arch_of, device_runtime, link
+from graphdsl.compile.occupancy import max_threads
 from graphdsl.compile.reads import Reads
 from graphdsl.compile.signature import Types, located, parameter_layout
 from graphdsl.declare.kernel import Kernel
@@ -258,10 +259,6 @@ _DRIVER_FUNCTIONS = {"cudaGraphSetConditional"}  # the driver has it, without th
 
 def _external(kernel: Kernel, library: Any, ptx: str) -> list[Code]:
     """What the kernel needs beside its own code: what it declares, and what Numba's functions call."""
-    if library.use_cooperative:
-        raise _unsupported(
-            kernel, "it synchronises the whole grid, which needs a cooperative launch", "Split it in two nodes."
-        )
     if library.referenced_objects:
         raise _unsupported(
             kernel,
@@ -335,32 +332,3 @@ def _require_layout(kernel: Kernel, layout: ParameterLayout, resources: Resource
             value=kernel.name,
             remedy="This numba-cuda passes arguments in another way: install a version that graphdsl was tested with.",
         )
-
-
-_REGISTERS = 65536
-_WARP = 32
-_PARTITIONS = 4
-_MAX_THREADS = 1024
-
-
-def max_threads(registers: int, launch_bound: int | None) -> int:
-    """Threads that a block can have with so many registers each.
-
-    Registers are given to warps, 256 at a time, and the hardware's check takes it that warps come in fours, one for
-    each partition of a multiprocessor: ``cudaOccMaxBlocksPerSMRegsLimit`` in cuda_occupancy.h of the CUDA toolkit.
-
-    Parameters
-    ----------
-    registers : int
-        Registers of a thread.
-    launch_bound : int or None
-        Most threads that the kernel was compiled for.
-
-    Examples
-    --------
-    >>> max_threads(32, None), max_threads(168, None), max_threads(255, None), max_threads(32, 200)
-    (1024, 384, 256, 200)
-    """
-    per_warp = -(-max(registers, 1) // 8) * 8 * _WARP
-    warps = _REGISTERS // (per_warp * _PARTITIONS) * _PARTITIONS
-    return min(_MAX_THREADS, warps * _WARP, launch_bound or _MAX_THREADS)

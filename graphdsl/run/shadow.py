@@ -130,10 +130,11 @@ class Shadow:
 
     def require_launch(self, index: int) -> Allowance:
         """Hold a kernel node, as it is packed, to the rules about launches; gives what it must be allowed."""
-        kernel = self.packing.kernels[index]
+        kernel, node = self.packing.kernels[index], self.nodes[index]
+        assert isinstance(node, KernelNode), index
         assert kernel is not None, index
         dims = self.packing.dims(index)
-        if not launch_fits(dims, self._limits, kernel.image):
+        if not launch_fits(dims, self._limits, kernel.image, node.attributes):
             self.require_valid([index])
         return Allowance(kernel, dims[-1])
 

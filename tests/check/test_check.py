@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -213,8 +214,7 @@ def test_a_launch_is_held_to_its_image(demo):
     run = demo.g.kernel(increase, grid=1, block=256, args=(demo.x, demo.n))
     image = compiler.compile_kernel(run.kernel, signature.argument_types(run.kernel, run.args))
     assert image.max_threads == 1024
-    narrow = mock.Mock(wraps=image, max_threads=64, shared_bytes=1024, registers=10)
-    narrow.name = "increase"
+    narrow = dataclasses.replace(image, max_threads=64, shared_bytes=1024, registers=10)
     assert check_launch("run", (1, 1, 1), (64, 1, 1), SM_90.shared_optin_bytes - 1024, SM_90, narrow) == []
     found = check_launch("run", (1, 1, 1), (65, 1, 1), SM_90.shared_optin_bytes - 1023, SM_90, narrow)
     assert [(each.code, each.field) for each in found] == [("GD213", "block"), ("GD214", "shared_bytes")]

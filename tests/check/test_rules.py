@@ -14,7 +14,7 @@ from graphdsl.errors import UpdateError
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 FAMILIES = {
     "1": "structure|params",
-    "2": "kernels",
+    "2": "kernels|placement|attributes",
     "3": "copies|memsets|operands|rows",
     "5": "conditionals",
     "7": "advice",

@@ -25,7 +25,7 @@ from graphdsl.compile import cache
 from graphdsl.compile.diagnosis import essence, refused
 from graphdsl.compile.elf import Resources
 from graphdsl.compile.image import KernelImage
-from graphdsl.compile.numba import compile_kernel, max_threads
+from graphdsl.compile.numba import compile_kernel
 from graphdsl.declare.kernel import Kernel, as_kernel
 from graphdsl.errors import CompileError
 
@@ -210,23 +210,6 @@ def test_launch_bounds(bounds: Any, threads: int) -> None:
     assert compiled(divide, VECTOR, VECTOR, launch_bounds=bounds).max_threads == threads
 
 
-def test_threads_that_registers_allow() -> None:
-    # 65536 registers; 32 threads a warp; registers in units of 8, warps in fours.
-    for registers, threads in (
-        (16, 1024),
-        (64, 1024),
-        (65, 896),
-        (80, 768),
-        (128, 512),
-        (129, 384),
-        (200, 256),
-        (255, 256),
-    ):
-        assert max_threads(registers, None) == threads
-    assert max_threads(200, 96) == 96
-    assert max_threads(200, 512) == 256
-
-
 def test_options_of_the_decorator_are_used() -> None:
     @cuda.jit(fastmath=True, launch_bounds=128)
     def ratio(x, y):  # type: ignore[no-untyped-def]
@@ -316,15 +299,6 @@ def test_code_with_callbacks_is_refused() -> None:
 
 
 # Refusals
-
-
-def test_synchronising_the_grid_is_refused() -> None:
-    def together(x):  # type: ignore[no-untyped-def]
-        cuda.cg.this_grid().sync()
-        x[0] = 1
-
-    with pytest.raises(CompileError, match="together cannot be a node: it synchronises the whole grid"):
-        compiled(together, VECTOR)
 
 
 class DeviceMemory:
