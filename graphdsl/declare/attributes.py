@@ -8,8 +8,8 @@ depend on a device, a kernel or a grid; `graphdsl.check` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -133,6 +133,13 @@ class LaunchAttributes:
     def cluster_blocks(self) -> int:
         """Blocks in the largest cluster that the node may form; 1 if it forms none."""
         return max(math.prod(dims) for dims in (self.cluster or (1,), self.preferred_cluster or (1,)))
+
+    def over(self, substitute: Callable[[Any], Any]) -> LaunchAttributes:
+        """The same with what ``substitute`` gives for the array below the access policy."""
+        policy = self.access_policy
+        if policy is None:
+            return self
+        return replace(self, access_policy=replace(policy, array=substitute(policy.array)))
 
     def given(self) -> Iterator[tuple[str, Any]]:
         """Name and value of each that was given."""

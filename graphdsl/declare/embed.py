@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer, View, rebased
 from graphdsl.errors import DeclarationError
 
@@ -61,7 +63,7 @@ class Substitutes:
             return substituted(value, self.scalars, self._expressions)
         if type(value) is tuple:
             return tuple(map(self, value))
-        return value
+        return value.over(self) if isinstance(value, LaunchAttributes) else value
 
     def _view(self, view: View) -> View:
         base = self.arrays.get(view.buffer)
@@ -101,9 +103,19 @@ def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mappi
                 value=repr(name),
                 remedy="Choose another name for the node.",
             )
+    for attributes in _attributes(graph):
+        made(attributes)  # a window takes no array that follows a param
     for name, operand in fresh.items():
         parent.operands[name] = _renamed(made, operand, name, parent.root)
     return made
+
+
+def _attributes(graph: Definition) -> Iterator[LaunchAttributes]:
+    """Those of the kernel nodes of a graph, in its bodies too."""
+    for level in graph.levels:
+        for node in level.nodes:
+            if isinstance(node, KernelNode) and node.attributes is not None:
+                yield node.attributes
 
 
 def _bind(made: Substitutes, operand: Buffer | Param | Condition, value: Any, node: str) -> None:

@@ -147,6 +147,25 @@ class TestAccessPolicy:
         assert other in made.operands()
         assert node(gd.Graph(), x, priority=1).window is None
 
+    def test_the_window_of_a_child_is_what_stands_for_its_array(self, x):
+        child = gd.Graph("child")
+        y, z = (child.device_array(name, (4, 8), np.float32) for name in "yz")
+        for name, window in (("bound", y[1:3]), ("own", z)):
+            child.kernel(
+                clear, grid=8, block=32, args=y, name=name, priority=-1, access_policy=gd.AccessPolicy(window, 0.5)
+            )
+        node = x.definition.child(child, {"y": x}, name="child")
+        bound, own = node.body.nodes
+        assert (bound.window.buffer, bound.window.offset, bound.attributes.priority) == (x, 32, -1)
+        assert bound.attributes.access_policy.hit_ratio == 0.5
+        assert own.window is x.definition.operands["child/z"]
+        n = x.definition.param("n", np.int32, default=4)
+        following = x.definition.device_array("w", (8, 4, 8), np.float32)[n]
+        operands = list(x.definition.operands)
+        with pytest.raises(gd.DeclarationError, match="follows no param"):
+            x.definition.child(child, {"y": following}, name="no")
+        assert list(x.definition.operands) == operands
+
     def test_a_copy_of_a_graph_has_windows_of_its_own(self, graph, x):
         node(graph, x, access_policy=gd.AccessPolicy(x))
         copied = copy.deepcopy(graph)
