@@ -26,7 +26,7 @@ from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
 from graphdsl.drivers.emulator.instantiate import require_instantiable
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
-from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, chosen, read_conditional
+from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, read_conditional
 from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
 from graphdsl.drivers.emulator.problems import (
     ILLEGAL_ADDRESS,
@@ -37,6 +37,7 @@ from graphdsl.drivers.emulator.problems import (
     AccessError,
     Problem,
 )
+from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     CHILD_GRAPH_NODE,
@@ -475,33 +476,13 @@ class Emulator(OneByOne):
         if self._machine.build_only:
             raise Problem("this emulator only builds graphs", NOT_SUPPORTED, "Make one without build_only=True.")
         found.reset_conditions()
-        self._run(found)
-
-    def _run(self, found: Exec) -> bool:
-        """Run the nodes of a graph; False if one failed, which ends the launch."""
-        for node in found.in_order():
-            if node.enabled:
-                try:
-                    if not self._run_node(found, node):
-                        return False
-                except Problem as problem:
-                    self._keep(problem, node)
-                    return False
-        return True
-
-    def _run_node(self, found: Exec, node: Node) -> bool:
-        inside = found.inner.get(node.handle)
-        if inside is None:
-            node.kind.run(self._machine, node.params)
-            return True
-        return all(map(self._run, inside if node.kind is CHILD else chosen(node.params, inside)))
-
-    def _keep(self, problem: Problem, node: Node) -> None:
-        """Keep what went wrong in a node for the next call that waits."""
-        if isinstance(problem, AccessError):
-            problem.code = ILLEGAL_ADDRESS
-        problem.details["node_handle"] = node.handle
-        self._fault = problem
+        try:
+            run(found, self._machine)
+        except Problem as problem:
+            # Kept for the next call that waits.
+            if isinstance(problem, AccessError):
+                problem.code = ILLEGAL_ADDRESS
+            self._fault = problem
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:

@@ -155,6 +155,8 @@ class Exec:
         Copies of its nodes by handle.
     inner : dict
         What is inside of a node, by its handle.
+    sources : dict
+        Where there are programmatic edges, for each node those in front of it, with the port of the edge; else empty.
     """
 
     def __init__(self, source: Graph, order: Order, rng: random.Random) -> None:
@@ -164,6 +166,7 @@ class Exec:
         }
         self.nodes = {node.handle: Node(node.handle, node.kind, node.params) for node in source.nodes.values()}
         self._successors = {handle: tuple(after) for handle, after in source.successors.items()}
+        self.sources = _sources(source)
         self._rng = rng
         self._fixed = None if order == "random" else self._sorted(order)
 
@@ -233,6 +236,14 @@ class Exec:
                 if not missing[target]:
                     offer(target)
         return found
+
+
+def _sources(graph: Graph) -> dict[Handle, dict[Handle, int]]:
+    found: dict[Handle, dict[Handle, int]] = {}
+    for source, targets in graph.successors.items():
+        for target, (port, *_) in targets.items():
+            found.setdefault(target, {})[source] = port
+    return found if any(any(ports.values()) for ports in found.values()) else {}
 
 
 def node_in_cycle(graph: Graph) -> Handle | None:

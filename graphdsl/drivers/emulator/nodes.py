@@ -101,7 +101,7 @@ class NodeKind:
     read : callable
         Takes the machine and the address of a struct; gives a copy of all it says, or raises `Problem`.
     run : callable
-        Takes the machine and that copy.
+        Takes the machine and that copy; of a kernel also, where it has something to wait for, what runs that.
     accept : callable
         Takes the machine and the copies before and after an update of an exec; gives what the node becomes, or raises
         `Problem`.
@@ -115,7 +115,7 @@ class NodeKind:
 
     name: str
     read: Callable[[Machine, Address], Any]
-    run: Callable[[Machine, Any], None]
+    run: Callable[..., None]
     accept: Callable[[Machine, Any, Any], Any] = lambda machine, old, new: new
     require_ready: Callable[[Machine, Any], None] = lambda machine, params: None
     addresses: Callable[[Any], tuple[Address, ...]] = lambda params: ()
@@ -211,7 +211,7 @@ def _accept_kernel(machine: Machine, old: _Launch, new: _Launch) -> _Launch:
     return made
 
 
-def _run_kernel(machine: Machine, launch: _Launch) -> None:
+def _run_kernel(machine: Machine, launch: _Launch, before_wait: Callable[[], None] | None = None) -> None:
     kernel = launch.kernel
     if not kernel.loaded:
         raise Problem(
@@ -225,6 +225,7 @@ def _run_kernel(machine: Machine, launch: _Launch) -> None:
         launch.block,
         launch.shared_bytes,
         launch.parameters,
+        before_wait=before_wait,
         conditions=machine.conditions,
     )
 
