@@ -19,6 +19,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     operands,
     params,
     placement,
+    programmatic,
     rows,
     structure,
 )

@@ -1,4 +1,4 @@
-"""Rules about params, the values given for them, and expressions on them: codes GD111 to GD119."""
+"""Rules about params, the values given for them, and expressions on them: codes GD111 to GD115."""
 
 from __future__ import annotations
 

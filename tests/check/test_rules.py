@@ -13,7 +13,7 @@ from graphdsl.errors import UpdateError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 FAMILIES = {
-    "1": "structure|params",
+    "1": "structure|params|programmatic",
     "2": "kernels|placement|attributes",
     "3": "copies|memsets|operands|rows",
     "5": "conditionals",
