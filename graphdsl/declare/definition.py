@@ -7,7 +7,7 @@ not judge, plan or run anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
@@ -19,6 +19,7 @@ from graphdsl.declare.given import (
     checked_function,
     checked_name,
     checked_shape,
+    checked_strides,
     dim3,
     extent,
     require_array,
@@ -102,7 +103,9 @@ class Definition(Level):
         self.operands[full] = made
         return made
 
-    def device_array(self, name: str, shape: int | tuple[int, ...], dtype: Any) -> Buffer:
+    def device_array(
+        self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pitch: int | Literal["auto"] | None = None
+    ) -> Buffer:
         """Declare an array in device memory; every exec owns its own.
 
         Parameters
@@ -110,11 +113,23 @@ class Definition(Level):
         name : str
             Unique among the operands; a scope prefixes it.
         shape : int or tuple of int
-            Extents in elements; the array is C contiguous.
+            Extents in elements; the array is in C order.
         dtype : dtype
             Type of an element; structured dtypes are allowed.
+        pitch : int or "auto", optional
+            Bytes from the start of a row to that of the next, where a row is all of the last dimension; ``"auto"`` is
+            the next multiple of 512 bytes, as `cuMemAllocPitch` gives it. By default rows follow one another without
+            a gap.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Definition().device_array("image", (480, 640, 3), np.uint8, pitch=4).strides
+        (2560, 4, 1)
+        >>> Definition().device_array("table", (8, 100), np.float32, pitch="auto").strides
+        (512, 4)
         """
-        return self._buffer(name, shape, dtype, "device")
+        return self._buffer(name, shape, dtype, "device", pitch)
 
     def host_array(self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pinned: bool = True) -> Buffer:
         """Declare an array in host memory; every exec owns its own, and `GraphExec` gives it as a NumPy array.
@@ -128,11 +143,11 @@ class Definition(Level):
         """
         return self._buffer(name, shape, dtype, "pinned" if pinned else "pageable")
 
-    def _buffer(self, name: str, shape: Any, dtype: Any, space: Space) -> Buffer:
+    def _buffer(self, name: str, shape: Any, dtype: Any, space: Space, pitch: Any = None) -> Buffer:
         full = self._operand_name(name)
-        made = Buffer(
-            full, checked_shape(shape, full), checked_dtype(dtype, full), space, self.root, location=declared_here()
-        )
+        extents, made_of = checked_shape(shape, full), checked_dtype(dtype, full)
+        strides = checked_strides(extents, made_of, pitch, full)
+        made = Buffer(full, extents, made_of, space, self.root, strides=strides, location=declared_here())
         self.operands[full] = made
         return made
 

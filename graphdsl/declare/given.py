@@ -14,7 +14,7 @@ from graphdsl.declare.expressions import Expr
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel, is_deferred
 from graphdsl.declare.nodes import Dim3
-from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.operands import Array, Extent, contiguous_strides
 from graphdsl.errors import DeclarationError
 
 
@@ -66,6 +66,35 @@ def checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[An
             remedy="Use a bool, integer, float or complex dtype.",
         )
     return made
+
+
+AUTO_PITCH_BYTES = 512
+"""What rows of automatic pitch begin at multiples of, as those of `cuMemAllocPitch` do on the GPUs of today."""
+
+
+def checked_strides(shape: tuple[int, ...], dtype: np.dtype[Any], pitch: Any, name: str) -> tuple[int, ...]:
+    """Strides in bytes of an array in C order whose rows are ``pitch`` bytes apart; None leaves no gaps."""
+    if pitch is None:
+        return contiguous_strides(shape, dtype.itemsize)
+    if len(shape) < 2:
+        raise _no_pitch("an array with a pitch has rows, and so two dimensions or more", pitch, name)
+    row = shape[-1] * dtype.itemsize
+    if pitch == "auto":
+        pitch = -(-max(row, 1) // AUTO_PITCH_BYTES) * AUTO_PITCH_BYTES
+    step = dtype.itemsize if dtype.names is None else dtype.alignment
+    if isinstance(pitch, bool) or not isinstance(pitch, (int, np.integer)) or not row <= pitch < 2**63 or pitch % step:
+        raise _no_pitch(
+            f'a pitch is "auto", or a multiple of {step} bytes that is no shorter than a row of {row} bytes',
+            pitch,
+            name,
+        )
+    return (*contiguous_strides(shape[:-1], int(pitch)), dtype.itemsize)
+
+
+def _no_pitch(rule: str, pitch: Any, name: str) -> DeclarationError:
+    return DeclarationError(
+        rule, field=f"pitch of {name}", value=repr(pitch), remedy='Pass pitch="auto", or leave it out.'
+    )
 
 
 _MAX_ITEMSIZE = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "M": 8, "m": 8}

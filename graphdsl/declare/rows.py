@@ -7,10 +7,12 @@ module must not judge it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.operands import Array, Extent, times
+from graphdsl.declare.operands import Extent, times
 
 
 class Dimension(NamedTuple):
@@ -28,14 +30,27 @@ class Dimension(NamedTuple):
     strides: tuple[int, ...]
 
 
-def dimensions(array: Array, *others: Array) -> tuple[Dimension, ...]:
+class Strided(Protocol):
+    """What has a shape and strides: operands, and arrays of NumPy or of a device."""
+
+    @property
+    def shape(self) -> tuple[Extent, ...]: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+def dimensions(array: Strided, *others: Strided) -> tuple[Dimension, ...]:
     """The fewest dimensions that hold all elements of arrays of one shape and dtype, whatever the values of params.
 
     Parameters
     ----------
-    array : Buffer or View
+    array : Buffer, View, or another array
         Decides which dimension is outside which: that of the larger stride.
-    *others : Buffer or View
+    *others : Buffer, View, or another array
         Walked through with it; of the same shape and dtype.
 
     Returns

@@ -121,6 +121,9 @@ class Driver(Protocol):
     def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
         """Copy device memory to a C contiguous host array, ordered on ``stream``; returns when done."""
 
+    def memcpy_3d(self, params: Address, stream: Handle) -> None:
+        """Copy rows as a `MEMCPY_NODE` says, ordered on ``stream`` (`cuMemcpy3DAsync`); returns when done."""
+
     @property
     def dlpack_device(self) -> tuple[int, int]:
         """DLPack's type and number of the device that exported memory is on."""

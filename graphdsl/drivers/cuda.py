@@ -255,6 +255,11 @@ class CudaDevice(OneByOne):
         _call(driver.cuMemcpyDtoHAsync, destination.ctypes.data, source, destination.nbytes, stream)
         self.stream_synchronize(stream)
 
+    def memcpy_3d(self, params: Address, stream: Handle) -> None:
+        with self._current():
+            _call(driver.cuMemcpy3DAsync, driver.CUDA_MEMCPY3D(_ptr=params), stream)
+        self.stream_synchronize(stream)
+
     @property
     def dlpack_device(self) -> tuple[int, int]:
         return _DLPACK_CUDA, self.ordinal

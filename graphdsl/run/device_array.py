@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphdsl.declare.given import checked_dtype, checked_shape
-from graphdsl.declare.operands import contiguous_strides
+from graphdsl.declare.operands import contiguous_strides, layout_of
+from graphdsl.declare.rows import dimensions
+from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 from graphdsl.errors import GraphdslError
 from graphdsl.run.blocks import DeviceBlock, freed_with
+from graphdsl.run.rows import copied_rows
 
 if TYPE_CHECKING:
     from graphdsl.drivers.base import Driver
@@ -93,8 +96,12 @@ class DeviceArray:
         out = np.empty(self.shape, self.dtype) if out is None else out
         self._require_match(out, "out", "destination")
         stream = self._synchronize()
-        if self.nbytes:
-            self.device.memcpy_dtoh(out, self._contiguous_address(), stream)
+        if not self.nbytes:
+            return out
+        if self._is_contiguous():
+            self.device.memcpy_dtoh(out, self.address, stream)
+        else:
+            self._copy_rows(out, self, stream)
         return out
 
     def copy_from_host(self, array: Any) -> None:
@@ -115,8 +122,12 @@ class DeviceArray:
         source = self._converted(array)
         self._require_match(source, "array", "source")
         stream = self._synchronize()
-        if self.nbytes:
-            self.device.memcpy_htod(self._contiguous_address(), source, stream)
+        if not self.nbytes:
+            return
+        if self._is_contiguous():
+            self.device.memcpy_htod(self.address, source, stream)
+        else:
+            self._copy_rows(self, source, stream)
 
     def _converted(self, array: Any) -> np.ndarray[Any, Any]:
         """A host array as a C contiguous one of the dtype; as it came where that would lose values."""
@@ -156,18 +167,21 @@ class DeviceArray:
             remedy="Reshape or convert it first.",
         )
 
-    def _contiguous_address(self) -> int:
-        step = self.dtype.itemsize
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides)):
-            if extent > 1 and stride != step:
-                raise GraphdslError(
-                    "only C contiguous device arrays can be copied whole",
-                    field="strides",
-                    value=self.strides,
-                    remedy="Copy it with a kernel into a contiguous array.",
-                )
-            step *= max(extent, 1)
-        return self.address
+    def _is_contiguous(self) -> bool:
+        return layout_of(self.shape, self.strides, self.dtype.itemsize) == "C"
+
+    def _copy_rows(self, destination: Any, source: Any, stream: int) -> None:
+        """Copy between this array, whose rows lie apart, and one of the host."""
+        struct = np.zeros(1, MEMCPY_NODE)
+        struct["ctx"] = self.device.context
+        for name, value in copied_rows(dimensions(destination, source)).items():
+            struct[name] = value
+        for side, array in (("destination", destination), ("source", source)):
+            if array is self:
+                struct[f"{side}_memory_type"], struct[f"{side}_device"] = MEMORY_TYPE_DEVICE, self.address
+            else:
+                struct[f"{side}_memory_type"], struct[f"{side}_host"] = MEMORY_TYPE_HOST, array.ctypes.data
+        self.device.memcpy_3d(struct.ctypes.data, stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -262,7 +262,7 @@ def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
             ("kernelParams", "(" + ", ".join(map(_operand, node.args)) + ")"),
         ]
     if isinstance(node, MemcpyNode):
-        shown = [(_COPIED[name], extent) for name, extent in _shown(copied_rows(node))]
+        shown = [(_COPIED[name], extent) for name, extent in _shown(copied_rows(node.dimensions))]
         return [("dst", _operand(node.destination)), ("src", _operand(node.source)), *shown]
     if isinstance(node, MemsetNode):
         return [("dst", _operand(node.destination)), ("value", node.value), *_shown(set_rows(node))]

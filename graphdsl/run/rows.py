@@ -14,15 +14,15 @@ from graphdsl.declare.expressions import value_of
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array, Extent
 from graphdsl.declare.pattern import element_size
-from graphdsl.declare.rows import padded
+from graphdsl.declare.rows import Dimension, padded
 
 SIDES = ("destination", "source")
 """Of a copy, in the order of the strides of its dimensions."""
 
 
-def copied_rows(node: MemcpyNode) -> dict[str, Extent]:
+def copied_rows(dimensions: tuple[Dimension, ...]) -> dict[str, Extent]:
     """The fields of a copy that say how much is copied, and how far apart it lies on either side."""
-    slices, rows, row = padded(node.dimensions)
+    slices, rows, row = padded(dimensions)
     fields: dict[str, Extent] = {"width": row.extent, "height": rows.extent, "depth": slices.extent}
     for i, side in enumerate(SIDES):
         pitch = rows.strides[i]
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 def kept_of_copy(node: MemcpyNode, side: str, values: Mapping[str, Any]) -> Rows:
     """Of one run of bytes nothing but that it is one; of several rows all that a side of a copy says."""
-    fields = {name: int(value_of(extent, values)) for name, extent in copied_rows(node).items()}
+    fields = {name: int(value_of(extent, values)) for name, extent in copied_rows(node.dimensions).items()}
     slices, rows, width = fields["depth"], fields["height"], fields["width"]
     if slices == rows == 1:
         return Rows("one run of bytes", None)

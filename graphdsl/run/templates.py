@@ -219,7 +219,9 @@ def struct_template(node: MemcpyNode | MemsetNode, shared: Shared, context: int)
 
 def _memcpy_fields(node: MemcpyNode) -> dict[str, tuple[Any, str]]:
     called = "destination" if node.nbytes is None else "nbytes"
-    fields: dict[str, tuple[Any, str]] = {name: (extent, called) for name, extent in copied_rows(node).items()}
+    fields: dict[str, tuple[Any, str]] = {
+        name: (extent, called) for name, extent in copied_rows(node.dimensions).items()
+    }
     for side, array in (("source", node.source), ("destination", node.destination)):
         on_device = array.space == "device"
         fields[f"{side}_memory_type"] = (MEMORY_TYPE_DEVICE if on_device else MEMORY_TYPE_HOST, side)

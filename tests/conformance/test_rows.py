@@ -13,6 +13,7 @@ import graphdsl as gd
 from graphdsl.drivers.base import Driver
 from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMSET_NODE
 from graphdsl.errors import DriverError
+from tests.conformance import kernels
 
 ROWS = [
     ((8, 16), np.s_[2:7, 4:12]),
@@ -142,6 +143,56 @@ def test_extents_by_params_are_those_of_the_instantiation(device):
             assert exe["out"].sum() == rows * columns
 
 
+@pytest.mark.parametrize("pitch", ["auto", 44, 40])
+def test_arrays_with_a_pitch(device, pitch):
+    """Kernels, copies, memsets and the user see rows; nobody sees what lies between them."""
+    g = gd.Graph("pitched")
+    x = g.device_array("x", (4, 6, 10), np.float32, pitch=pitch)
+    y = g.device_array("y", (6, 10), np.float32, pitch=pitch)
+    raw, out = g.host_array("raw", (4, 6, 10), np.float32), g.host_array("out", (10, 6), np.float32)
+    z = g.device_array("z", (10, 6), np.float32)
+    with g.sequence():
+        g.memcpy(x, raw, name="in")
+        g.memset(y, -1, name="fill")
+        g.memcpy(y[:, 2:], x[1, :, 2:], name="within")
+        g.kernel(kernels.transpose, grid=1, block=(8, 16), args=(y, z))
+        g.memcpy(out, z, name="out")
+    with g.instantiate(device) as exe:
+        exe["raw"][...] = counted((4, 6, 10), np.float32)
+        exe.launch()
+        exe.synchronize()
+        expected = counted((4, 6, 10), np.float32)[1]
+        expected[:, :2] = -1
+        np.testing.assert_array_equal(exe["out"], expected.T)
+        np.testing.assert_array_equal(exe["y"].copy_to_host(), expected)
+        np.testing.assert_array_equal(exe["x"].copy_to_host(), exe["raw"])
+        exe["y"].copy_from_host(np.ones((6, 10)))
+        exe.node("within").disable()
+        exe.node("fill").disable()
+        exe.launch()
+        exe.synchronize()
+        assert (exe["out"] == 1).all()
+        assert exe["y"].__cuda_array_interface__["strides"] == y.strides
+        exe["y"].__dlpack__()
+
+
+def test_memory_with_a_pitch_in_another_graph(device):
+    g = gd.Graph("first")
+    x = g.device_array("x", (3, 5), np.int16, pitch="auto")
+    g.memset(x, 3)
+    with g.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        other = gd.Graph("second")
+        view, out = other.external("view", exe["x"]), other.host_array("out", (3, 5), np.int16)
+        assert view.strides == (512, 2)
+        other.memcpy(out, view)
+        with other.instantiate(device) as second:
+            second.launch()
+            second.synchronize()
+            assert (second["out"] == 3).all()
+
+
 # The driver itself
 
 
@@ -172,6 +223,7 @@ class Structs:
 
     def _struct(self, dtype: Any, **fields: int) -> int:
         row = np.zeros(1, dtype)
+        row["ctx"] = self.device.context
         for name, value in fields.items():
             row[name] = value
         self.kept.append(row)

@@ -642,3 +642,47 @@ def test_a_deep_copy_is_a_graph_of_its_own(g, x, n):
     assert made.node("a").kernel is a.kernel
     assert made.operands["w"].owner is owner
     assert all(operand.definition is made for operand in (*made.operands.values(), *made.nodes))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "pitch", "strides"),
+    [
+        ((8, 16), np.float32, 64, (64, 4)),
+        ((8, 16), np.float32, 68, (68, 4)),
+        ((8, 16), np.float32, np.int64(128), (128, 4)),
+        ((8, 16), np.float32, "auto", (512, 4)),
+        ((8, 128), np.float32, "auto", (512, 4)),
+        ((8, 129), np.float32, "auto", (1024, 4)),
+        ((3, 8, 16), np.uint8, "auto", (4096, 512, 1)),
+        ((2, 3, 8, 16), np.uint8, 20, (480, 160, 20, 1)),
+        ((8, 0), np.uint8, "auto", (512, 1)),
+        ((8, 2), [("a", np.uint8), ("b", np.uint16)], 7, (7, 3)),
+    ],
+)
+def test_rows_of_a_pitch(shape, dtype, pitch, strides):
+    x = Definition().device_array("x", shape, dtype, pitch=pitch)
+    assert (x.shape, x.strides) == (shape, strides)
+    whole = shape[-1] * x.dtype.itemsize == strides[-2]
+    assert x.layout == ("C" if whole or 0 in shape else "A")
+
+
+@pytest.mark.parametrize(
+    ("shape", "pitch", "rule"),
+    [
+        (16, 64, "two dimensions"),
+        ((), "auto", "two dimensions"),
+        ((8, 16), 63, "no shorter than a row of 64 bytes"),
+        ((8, 16), 66, "multiple of 4 bytes"),
+        ((8, 16), 0, "no shorter"),
+        ((8, 16), -64, "no shorter"),
+        ((8, 16), True, "no shorter"),
+        ((8, 16), 64.0, "multiple"),
+        ((8, 16), "wide", "multiple"),
+        ((8, 16), 2**63, "multiple"),
+    ],
+)
+def test_pitches_that_no_array_has(shape, pitch, rule):
+    with pytest.raises(DeclarationError, match=rule) as caught:
+        Definition().device_array("x", shape, np.float32, pitch=pitch)
+    assert caught.value.field == "pitch of x"
+    assert caught.value.remedy

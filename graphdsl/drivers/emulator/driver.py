@@ -251,6 +251,12 @@ class Emulator(OneByOne):
             self._on_device(source)
             _bytes(destination)[:] = self._machine.space.reading(source, destination.nbytes)
 
+    @driver_call("cuMemcpy3DAsync")
+    def memcpy_3d(self, params: Address, stream: Handle) -> None:
+        self._report_fault()
+        self._check_stream(stream)
+        transfers.MEMCPY.run(self._machine, transfers.MEMCPY.read(self._machine, params))
+
     def _on_device(self, address: Address) -> None:
         if self._machine.space.is_pageable(address):
             raise Problem(f"{address:#x} is ordinary host memory, not memory of the device")

@@ -54,7 +54,10 @@ def test_a_fault_ends_the_launch_and_is_reported_once(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    ["stream_synchronize", "event_synchronize", "event_query", "launch", "upload", "memcpy_htod", "memcpy_dtoh"],
+    [
+        *("stream_synchronize", "event_synchronize", "event_query", "launch", "upload"),
+        *("memcpy_htod", "memcpy_dtoh", "memcpy_3d"),
+    ],
 )
 def test_calls_that_report_a_fault(bench: Bench, call: str) -> None:
     device = bench.device
@@ -69,6 +72,7 @@ def test_calls_that_report_a_fault(bench: Bench, call: str) -> None:
         "upload": lambda: device.graph_upload(graph_exec, bench.stream),
         "memcpy_htod": lambda: device.memcpy_htod(bench.kept[-1], host, bench.stream),
         "memcpy_dtoh": lambda: device.memcpy_dtoh(host, bench.kept[-1], bench.stream),
+        "memcpy_3d": lambda: device.memcpy_3d(0, bench.stream),
     }
     device.graph_launch(graph_exec, bench.stream)
     with pytest.raises(MemoryFault) as caught:

@@ -305,3 +305,18 @@ def test_updates_of_memsets_of_several_rows(
     graph, (node,) = bench.chain((device.graph_add_memset_node, bench.memset(memory["a"], 0, 16, **given)))
     new = bench.memset(memory[destination], 0, 16, **(given | fields))
     updated(bench, device.graph_exec_memset_node_set_params, bench.launch(graph), node, new, code)
+
+
+def test_copies_of_rows_outside_of_graphs(bench: Bench) -> None:
+    device = bench.device
+    host, address = np.arange(12, dtype=np.uint8), device.mem_alloc(64)
+    into = bench.memcpy(address, host.ctypes.data, 4, "dh", height=3, destination_pitch=16)
+    device.memcpy_3d(into, bench.stream)
+    back = np.zeros(12, np.uint8)
+    device.memcpy_3d(bench.memcpy(back.ctypes.data, address, 4, "hd", height=3, source_pitch=16), bench.stream)
+    assert back.tolist() == host.tolist()
+    wider = bench.memcpy(back.ctypes.data, address, 6, "hd", height=2, source_pitch=16)
+    fault = refused(device.memcpy_3d, 1, wider, bench.stream)
+    assert (fault.call, fault.kind) == ("cuMemcpy3DAsync", NEVER_WRITTEN)  # type: ignore[attr-defined]
+    refused(device.memcpy_3d, 1, bench.memcpy(address, host.ctypes.data, 4, "dh", height=0), bench.stream)
+    refused(device.memcpy_3d, 400, into, 12345)
