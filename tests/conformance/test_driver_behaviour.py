@@ -43,9 +43,11 @@ def test_every_rule_has_a_trial() -> None:
         ({"steps": [_step("12")]}, {}, SEEN),
         ({"steps": [], "untried": "it needs two GPUs"}, {}, UNTRIED),
         ({"steps": [_step("SUCCESS", "SUCCESS")], "end": "the process died of SIGSEGV"}, {}, DIFFERS),
-        ({"steps": [], "end": "the process died of SIGSEGV"}, {"dies": True}, AGREES),
-        ({"steps": [_step("SUCCESS")]}, {"dies": True}, DIFFERS),
-        ({"steps": [], "end": "no answer after 30 s"}, {"dies": True}, DIFFERS),
+        ({"steps": [], "end": "the process died of SIGSEGV"}, {"ending": "dies"}, AGREES),
+        ({"steps": [_step("SUCCESS")]}, {"ending": "dies"}, DIFFERS),
+        ({"steps": [], "end": "no answer after 10 s"}, {"ending": "dies"}, DIFFERS),
+        ({"steps": [], "end": "no answer after 10 s"}, {"ending": "hangs"}, AGREES),
+        ({"steps": [], "end": "the process died of SIGSEGV"}, {"ending": "any"}, SEEN),
     ],
 )
 def test_verdicts(seen: dict[str, Any], options: dict[str, Any], expected: str) -> None:

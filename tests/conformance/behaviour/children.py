@@ -51,7 +51,12 @@ def cloned_children(t: Recorder, gpu: Gpu) -> None:
     t.expect("launch", parent.instantiate().launch(), SUCCESS)
     t.expect("an empty child", parent.child(Graph(gpu)), SUCCESS)
     t.expect("launch with it", parent.instantiate().launch(), SUCCESS)
-    t.expect("a graph as a child of itself", parent.child(parent), (REFUSED, SUCCESS))
+
+
+@trial("C-8.1", "A graph as a child of itself: the process dies.", ending="dies")
+def child_of_itself(t: Recorder, gpu: Gpu) -> None:
+    parent = Graph(gpu)
+    t.note("add", parent.child(parent))
 
 
 @trial(

@@ -132,7 +132,7 @@ class Graph:
         for index, found in enumerate(self.nodes()):
             if int(found) == node:
                 return f"node {index} ({kind_of(found)})"
-        return f"a node of another graph ({kind_of(driver.CUgraphNode(node))})"
+        return f"a node inside ({kind_of(driver.CUgraphNode(node))})"
 
 
 @dataclass

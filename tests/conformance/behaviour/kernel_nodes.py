@@ -89,16 +89,19 @@ def _add_with_array(gpu: Gpu, name: str, pointers: list[int]) -> Answer:
     return Graph(gpu).kernel_with(made)
 
 
-@trial("C-2.2", "An array with too few arguments: the driver reads past its end, and the process dies.", dies=True)
+@trial("C-2.2", "An array with too few arguments: the driver reads past its end, and the process dies.", ending="dies")
 def too_few_arguments(t: Recorder, gpu: Gpu) -> None:
     memory = ctypes.c_uint64(gpu.memory())
     t.note("put(int *, int) with one argument", _add_with_array(gpu, "put", [ctypes.addressof(memory)]))
 
 
-@trial("C-2.2", "An argument whose pointer is NULL: the process dies.", dies=True)
-def null_argument(t: Recorder, gpu: Gpu) -> None:
-    memory = ctypes.c_uint64(gpu.memory())
-    t.note("put(int *, int) with NULL for the second", _add_with_array(gpu, "put", [ctypes.addressof(memory), 0]))
+@trial("C-2.2", "An argument whose pointer is NULL is refused.")
+def null_arguments(t: Recorder, gpu: Gpu) -> None:
+    memory, value = ctypes.c_uint64(gpu.memory()), ctypes.c_int(5)
+    last = _add_with_array(gpu, "put", [ctypes.addressof(memory), 0])
+    t.expect("put(int *, int) with NULL for the second", last, REFUSED)
+    first = _add_with_array(gpu, "put", [0, ctypes.addressof(value)])
+    t.expect("put(int *, int) with NULL for the first", first, REFUSED)
 
 
 @trial("C-2.2", "An array with more arguments than the kernel has is accepted; the rest is not looked at.")
@@ -131,14 +134,14 @@ def context_beside_function(t: Recorder, gpu: Gpu) -> None:
     t.expect("func and a wrong ctx", Graph(gpu).kernel_with(made), SUCCESS)
 
 
-@trial("C-2.3", "A wrong `kern`: the process dies.", dies=True)
+@trial("C-2.3", "A wrong `kern`: the process dies.", ending="dies")
 def wrong_kernel(t: Recorder, gpu: Gpu) -> None:
     made = gpu.launch_params("put", gpu.memory(), 1)
     made.func, made.kern, made.ctx = 0, 0xDEAD, gpu.context
     t.note("kern 0xdead", Graph(gpu).kernel_with(made))
 
 
-@trial("C-2.3", "A wrong `ctx` beside `kern`: the process dies.", dies=True)
+@trial("C-2.3", "A wrong `ctx` beside `kern`: the process dies.", ending="dies")
 def wrong_context(t: Recorder, gpu: Gpu) -> None:
     made = gpu.launch_params("put", gpu.memory(), 1)
     made.func, made.kern, made.ctx = 0, gpu.kernel("put"), 0xDEAD
@@ -186,6 +189,7 @@ def shared_memory(t: Recorder, gpu: Gpu) -> None:
         t.expect(f"added with {most - static + 1}", add(name, most - static + 1), REFUSED)
     function = gpu.function("put")
     t.expect("maximum set to -1", ask(driver.cuFuncSetAttribute, function, _SHARED, -1), REFUSED)
+    t.expect("maximum set to 0", ask(driver.cuFuncSetAttribute, function, _SHARED, 0), SUCCESS)
     t.expect("maximum lowered to 10", ask(driver.cuFuncSetAttribute, function, _SHARED, 10), SUCCESS)
     t.expect("added with 11", add("put", 11), REFUSED)
     t.note("launch of the nodes added with more before it was lowered", graph.instantiate().launch())

@@ -146,7 +146,7 @@ def copy_contexts(t: Recorder, gpu: Gpu) -> None:
     t.note("NULL", answer)
 
 
-@trial("C-3.6", "A wrong context: the process dies.", dies=True)
+@trial("C-3.6", "A wrong context: the process dies.", ending="dies")
 def wrong_copy_context(t: Recorder, gpu: Gpu) -> None:
     memory = gpu.memory()
     answer = ask(driver.cuGraphAddMemcpyNode, Graph(gpu).raw, [], 0, params.copy(memory, memory + 64, 16), 0xDEAD)

@@ -8,7 +8,7 @@ from cuda.bindings import driver
 
 from tests.conformance.behaviour import params
 from tests.conformance.behaviour.answers import SUCCESS, ask, handle, must
-from tests.conformance.behaviour.attributes import shape_of
+from tests.conformance.behaviour.attributes import shape_of, valid_attributes_of
 from tests.conformance.behaviour.gpu import Gpu
 from tests.conformance.behaviour.graph import Graph, get_attribute, set_attribute
 from tests.conformance.behaviour.params import CLUSTER, COOPERATIVE, PREFERRED_CLUSTER, PRIORITY
@@ -221,6 +221,18 @@ def attributes_over_updates(t: Recorder, gpu: Gpu) -> None:
     t.note("cluster of 2: update to another function", answer)
 
 
+@trial("C-10.13", "Nodes with attributes whose effect cannot be seen take updates of their arguments.")
+def updates_with_attributes(t: Recorder, gpu: Gpu) -> None:
+    memory = gpu.memory()
+    for name, number, fields in valid_attributes_of(gpu):
+        graph = Graph(gpu)
+        node = graph.kernel("shape", memory, grid=8, block=32)
+        set_attribute(node, number, **fields).must()
+        ready = graph.instantiate()
+        t.expect(f"{name}: update", ready.set_kernel(node, "shape", memory + 64, grid=4, block=32), SUCCESS)
+        t.expect(f"{name}: launch", ready.launch(), SUCCESS)
+
+
 @trial("C-10.13", "An update of a node of the graph keeps its attributes.")
 def attributes_over_changes_in_the_graph(t: Recorder, gpu: Gpu) -> None:
     memory, graph = gpu.memory(), Graph(gpu)
@@ -252,7 +264,8 @@ def _enabled(t: Recorder, gpu: Gpu, kind: str, wanted: Any) -> None:
     node = adders[kind]()
     ready = graph.instantiate()
     t.expect(f"disable: {kind}", ready.enable(node, False), wanted)
-    t.note(f"is it enabled, after that: {kind}", ask(driver.cuGraphNodeGetEnabled, ready.must(), handle(node)).value)
+    state = ask(driver.cuGraphNodeGetEnabled, ready.must(), handle(node))
+    t.note(f"ask whether it is enabled: {kind}", state.value if state.code == SUCCESS else state)
 
 
 @trial("C-10.14", "Kernel, memset and memcpy nodes can be disabled in an exec, and no others.")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.conformance.behaviour.run import DIED, HUNG
 from tests.conformance.behaviour.trials import SECTIONS, Section, Trial
 
 Record = dict[str, Any]
 
 _BREAK = "<br>"  # a new line in a cell of a table
+
+_ENDS = {"dies": DIED, "hangs": HUNG}
 
 AGREES, DIFFERS, UNTRIED, SEEN = "agrees", "differs", "could not be tried", "measured"
 
@@ -52,7 +55,8 @@ def verdict(trial: Trial, seen: Record) -> str:
         return UNTRIED
     if _mismatches(trial, seen):
         return DIFFERS
-    return AGREES if trial.dies or any("wanted" in step for step in seen["steps"]) else SEEN
+    foretold = trial.ending in _ENDS or any("wanted" in step for step in seen["steps"])
+    return AGREES if foretold else SEEN
 
 
 def fits(step: Record) -> bool:
@@ -81,12 +85,15 @@ def _mismatches(trial: Trial, seen: Record) -> list[str]:
         wanted = " or ".join(f"`{answer}`" for answer in step["wanted"])
         grouped.setdefault(f"`{step['answer']}`, not {wanted}", []).append(step["what"])
     found = _phrases(grouped)
-    died = seen.get("end", "").startswith("the process died")
-    if trial.dies and not died:
+    if not _ended_as_foretold(trial.ending, seen.get("end", "")):
         found.append(seen.get("end", "the process lived"))
-    elif "end" in seen and not trial.dies:
-        found.append(seen["end"])
     return found
+
+
+def _ended_as_foretold(foretold: str, end: str) -> bool:
+    if foretold in _ENDS:
+        return end.startswith(_ENDS[foretold])
+    return foretold == "any" or not end
 
 
 def _of(record: Record, trial: Trial) -> Record:

@@ -17,8 +17,11 @@ from typing import Any, NoReturn
 from tests.conformance.behaviour.trials import Trial, all_trials
 
 ROOT = Path(__file__).resolve().parents[3]
-SECONDS = 30
-"""After so long a trial is given up."""
+SECONDS = {"hangs": 10}
+"""After so long a trial is given up, by how it is expected to end; else after 30."""
+
+DIED, HUNG = "the process died", "no answer"
+"""How what is said of a process that did not end by itself begins."""
 
 Steps = list[dict[str, Any]]
 
@@ -67,7 +70,10 @@ def run_here(name: str, images: Path) -> None:
 
 def run_in_child(trial: Trial, images: Path) -> dict[str, Any]:
     """Try one rule in a process of its own; gives what `observe` does."""
-    return observe([sys.executable, "-m", __package__, "--child", trial.name, "--images", str(images)], SECONDS)
+    return observe(
+        [sys.executable, "-m", __package__, "--child", trial.name, "--images", str(images)],
+        SECONDS.get(trial.ending, 30),
+    )
 
 
 def observe(command: list[str], seconds: float) -> dict[str, Any]:
@@ -88,9 +94,9 @@ def observe(command: list[str], seconds: float) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             process.kill()
             said, complaint = process.communicate()
-            end = f"no answer after {seconds:g} s"
+            end = f"{HUNG} after {seconds:g} s"
     if end is None and process.returncode < 0:
-        end = f"the process died of {signal.Signals(-process.returncode).name}"
+        end = f"{DIED} of {signal.Signals(-process.returncode).name}"
     elif end is None and process.returncode:
         end = f"the trial broke: {complaint.strip().splitlines()[-1] if complaint.strip() else process.returncode}"
     return _record([json.loads(line) for line in said.splitlines()], end)

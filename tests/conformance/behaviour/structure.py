@@ -125,8 +125,8 @@ def edge_data_of_others(t: Recorder, gpu: Gpu) -> None:
         t.expect(f"{name} from a memset to a kernel", graph.edge(fill, kernel, ports), REFUSED)
         t.expect(f"{name} from an empty node to a kernel", graph.edge(empty, kernel, ports), REFUSED)
         wanted = REFUSED if ports == PROGRAMMATIC else (SUCCESS, REFUSED)
-        for kind, target in (("memset", fill), ("memcpy", copy), ("empty node", empty)):
-            t.expect(f"{name} from a kernel to a {kind}", graph.edge(more, target, ports), wanted)
+        for kind, target in (("a memset", fill), ("a memcpy", copy), ("an empty node", empty)):
+            t.expect(f"{name} from a kernel to {kind}", graph.edge(more, target, ports), wanted)
         t.note(f"instantiate with what was accepted of {name}", graph.instantiate())
 
 
@@ -239,10 +239,11 @@ def _query(name: str, of: Any, arrays: int) -> str:
 @trial("C-1.9", "An edge is removed with the edge data that it was added with.")
 def removed_edges(t: Recorder, gpu: Gpu) -> None:
     graph, a, b = _pair(gpu)
-    graph.edge(a, b, PROGRAMMATIC).must()
-    t.expect("a programmatic edge, removed as a full one", graph.remove_edge(a, b), REFUSED)
-    t.note("edges left", graph.edge_count())
-    graph, a, b = _pair(gpu)
+    for name, data in (("no edge data", None), ("the data of a full edge", FULL)):
+        graph.edge(a, b, PROGRAMMATIC).must()
+        t.expect(f"a programmatic edge, removed with {name}", graph.remove_edge(a, b, data), REFUSED)
+        t.note(f"edges left by {name}", graph.edge_count())
+        graph, a, b = _pair(gpu)
     graph.edge(a, b, PROGRAMMATIC).must()
     t.expect("removed as it was added", graph.remove_edge(a, b, PROGRAMMATIC), SUCCESS)
     t.expect("an edge that is not there", graph.remove_edge(a, b), REFUSED)

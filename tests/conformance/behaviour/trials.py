@@ -81,15 +81,15 @@ class Trial:
         Tries it.
     alone : bool
         It times something, and is run while nothing else is.
-    dies : bool
-        The process is expected to die of it.
+    ending : str
+        How the process of the trial is expected to end: ``""`` (by itself), ``"dies"``, ``"hangs"``, or ``"any"``.
     """
 
     rule: str
     says: str
     run: Callable[[Recorder, Gpu], None]
     alone: bool = False
-    dies: bool = False
+    ending: str = ""
 
     @property
     def name(self) -> str:
@@ -101,14 +101,14 @@ _trials: dict[str, Trial] = {}
 
 
 def trial(
-    rule: str, says: str, *, alone: bool = False, dies: bool = False
+    rule: str, says: str, *, alone: bool = False, ending: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a trial of the function below it; see `Trial` for the arguments."""
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if run.__name__ in _trials:
             raise ValueError(f"two trials have the name {run.__name__}")
-        _trials[run.__name__] = Trial(rule, says, run, alone, dies)
+        _trials[run.__name__] = Trial(rule, says, run, alone, ending)
         return run
 
     return register

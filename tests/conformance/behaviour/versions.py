@@ -17,7 +17,6 @@ _SINCE = {
     "cuGraphNodeSetParams": 12020,
     "cuGraphExecNodeSetParams": 12020,
     "cuGraphConditionalHandleCreate": 12030,
-    "cuGraphAddDependencies_v2": 12030,
     "cuFuncGetParamInfo": 12040,
     "cuKernelGetParamInfo": 12040,
     "cuFuncLoad": 12040,
@@ -65,6 +64,14 @@ def meanings_of_names(t: Recorder, gpu: Gpu) -> None:
         t.expect(f"{name}: the exported symbol is that of CUDA 13", exported == new, False)
         newest = ctypes.cast(getattr(library, f"{name}_v2"), ctypes.c_void_p).value
         t.note(f"{name}: the exported {name}_v2 is", newest == new)
+
+
+@trial("C-13.2", "From which version on a plain name means what it means in CUDA 13.")
+def versions_of_names(t: Recorder, gpu: Gpu) -> None:
+    versions = [major * 1000 + minor * 10 for major in (11, 12, 13) for minor in range(10) if (major, minor) <= (13, 0)]
+    for name in _NEW_MEANINGS:
+        since = next(version for version in versions if driver_has(name, version) == driver_has(name, 13000))
+        t.note(name, f"CUDA {since // 1000}.{since % 1000 // 10}")
 
 
 @trial("C-13.3", "Code is loaded late: at the first launch, unless it is asked for before.")

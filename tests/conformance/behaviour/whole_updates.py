@@ -95,7 +95,7 @@ def pairing(t: Recorder, gpu: Gpu) -> None:
         ):
             ready = _diamond(gpu, memory, c=kind).instantiate()
             answer = ready.update(_diamond(gpu, memory, order, edges, c=kind, value=3))
-            t.note(f"a to b and c to d, c a {kind}; other order of {name}", answer)
+            t.note(f"c a {kind}, other order of {name}", answer)
             if answer.code == SUCCESS:
                 gpu.clear(memory)
                 ready.launch().must()
@@ -112,8 +112,8 @@ def sinks(t: Recorder, gpu: Gpu) -> None:
             (graph.kernel("put", memory, 1) if kind == "k" else graph.memset(memory + 64, 1)).must()
         return graph
 
-    t.expect("kernel, memset", build("km").instantiate().update(build("km")), SUCCESS)
-    t.note("kernel, memset; then memset, kernel", build("km").instantiate().update(build("mk")))
+    t.expect("kernel, memset, to the same", build("km").instantiate().update(build("km")), SUCCESS)
+    t.note("kernel, memset, to memset, kernel", build("km").instantiate().update(build("mk")))
 
 
 @trial("C-11.2", "Each way of not matching has a result of its own, and the node is blamed.")
