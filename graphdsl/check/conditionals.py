@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
@@ -11,6 +12,9 @@ from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
+
+if TYPE_CHECKING:
+    from graphdsl.compile.image import Leaf
 
 _IN_BODIES = ("kernel", "memcpy", "memset", "empty", "child", "conditional")
 
@@ -144,7 +148,7 @@ def undefined_condition(context: Context, found: Found) -> Iterator[Finding]:
 
     **Source.** CUDA Driver API, `cuGraphConditionalHandleCreate`.
 
-    **Remedy.** Give it a default, or order a kernel before that takes it and sets it.
+    **Remedy.** Give it a default, or order a kernel before that sets it.
 
     **Wrong**
 
@@ -160,9 +164,9 @@ def undefined_condition(context: Context, found: Found) -> Iterator[Finding]:
     """
     for node in context.nodes:
         if isinstance(node, ConditionalNode) and node.condition.default is None:
-            setters = [kernel for kernel in context.kernels if _takes(kernel, node.condition)]
+            setters = [kernel for kernel in context.kernels if _sets(context, kernel, node.condition)]
             if not _any_before(context, node, setters):
-                there = f"{_names(setters)} not ordered before it" if setters else "no kernel takes it"
+                there = f"{_names(setters)} not ordered before it" if setters else "no kernel sets it"
                 yield found(
                     f"a condition without a default is set by a kernel before it is asked, and {there}",
                     node=node,
@@ -174,7 +178,7 @@ def undefined_condition(context: Context, found: Found) -> Iterator[Finding]:
 
 @rule("GD505", "warning", "While loops end", subject="graph")
 def endless_loop(context: Context, found: Found) -> Iterator[Finding]:
-    """The body of a while node holds a kernel that takes its condition.
+    """The body of a while node holds a kernel that sets its condition.
 
     **Why.** Nothing else sets the condition to 0 while the loop runs: it never ends, and neither does the launch.
 
@@ -204,7 +208,7 @@ def endless_loop(context: Context, found: Found) -> Iterator[Finding]:
     for node in context.nodes:
         if isinstance(node, ConditionalNode) and node.form == "while":
             inside = (inner for body in node.bodies for inner in body.all_nodes)
-            if not any(_takes(inner, node.condition) for inner in inside):
+            if not any(_sets(context, inner, node.condition) for inner in inside):
                 yield found(
                     "the body of a while node holds a kernel that sets its condition, or it never ends",
                     node=node,
@@ -262,8 +266,23 @@ def _in_bodies(nodes: Iterable[Node], owner: ConditionalNode | None = None) -> I
             yield from _in_bodies(body.nodes, outermost)
 
 
-def _takes(node: Node, condition: Condition) -> bool:
-    return isinstance(node, KernelNode) and any(operand is condition for _, operand in named_operands(node))
+def _sets(context: Context, node: Node, condition: Condition) -> bool:
+    """True for a kernel that may set the condition: its code does, or cannot be told from doing so."""
+    if not isinstance(node, KernelNode):
+        return False
+    image = context.image_of.get(node.name)
+    if image is None:
+        return any(operand is condition for _, operand in named_operands(node))
+    places = image.graph_calls.conditions
+    return places is None or any(_at(node, image.layout.leaves[place]) is condition for place in places)
+
+
+def _at(node: KernelNode, leaf: Leaf) -> Any:
+    """What stands where a value among the packed arguments comes from."""
+    operand, path = node.args[leaf.argument], leaf.path
+    while path[:1] == ("item",):
+        operand, path = operand[path[1]], path[2:]
+    return operand
 
 
 def _any_before(context: Context, node: Node, wanted: list[KernelNode]) -> bool:

@@ -432,6 +432,11 @@ class Context:
             return problem
 
     @cached_property
+    def image_of(self) -> dict[str, KernelImage]:
+        """The compiled kernel of each kernel node that has one, by the node's name."""
+        return {node.name: group.image for group in self.groups if group.image for node in group.nodes}
+
+    @cached_property
     def launches(self) -> list[Launch]:
         """The launches of the kernel nodes, equal ones gathered."""
         group_of = {node.name: group for group in self.groups if group.image for node in group.nodes}

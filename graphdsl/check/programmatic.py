@@ -12,7 +12,7 @@ from graphdsl.declare.nodes import KernelNode, Node, Port
 from graphdsl.errors import Location
 
 if TYPE_CHECKING:
-    from graphdsl.compile.graph_calls import GraphCalls
+    from graphdsl.compile.image import KernelImage
 
 
 class _Edge(NamedTuple):
@@ -33,12 +33,11 @@ def _programmatic_edges(context: Context) -> Iterator[_Edge]:
                 yield _Edge(nodes[source]["node"], nodes[target]["node"], data["port"], data["locations"][0])
 
 
-def _between_kernels(context: Context) -> Iterator[tuple[_Edge, GraphCalls | None, GraphCalls | None]]:
-    """The programmatic edges on which ends wait and trigger, with what the kernel of each end is known to do."""
-    known = {node.name: group.image.graph_calls for group in context.groups if group.image for node in group.nodes}
+def _between_kernels(context: Context) -> Iterator[tuple[_Edge, KernelImage | None, KernelImage | None]]:
+    """The programmatic edges on which ends wait and trigger, with the compiled kernels of both ends."""
     for edge in _programmatic_edges(context):
         if edge.port == "programmatic" and isinstance(edge.source, KernelNode) and isinstance(edge.target, KernelNode):
-            yield edge, known.get(edge.source.name), known.get(edge.target.name)
+            yield edge, context.image_of.get(edge.source.name), context.image_of.get(edge.target.name)
 
 
 @rule("GD116", "error", "Programmatic edges between kernels", subject="graph")
@@ -135,7 +134,7 @@ def missing_wait(context: Context, found: Found) -> Iterator[Finding]:
     ```
     """
     for edge, _, target in _between_kernels(context):
-        if target is not None and target.waits is False:
+        if target is not None and target.graph_calls.waits is False:
             yield found(
                 f"{edge.target.name} may start before {edge.source.name} has ended, and its kernel never waits for it",
                 node=edge.target,
@@ -187,7 +186,7 @@ def missing_trigger(context: Context, found: Found) -> Iterator[Finding]:
     ```
     """
     for edge, source, _ in _between_kernels(context):
-        if source is not None and source.triggers is False:
+        if source is not None and source.graph_calls.triggers is False:
             yield found(
                 f"the kernel of {edge.source.name} never lets {edge.target.name} start before it ends",
                 node=edge.source,

@@ -64,6 +64,55 @@ def test_a_condition_without_a_default_needs_a_kernel_before(g, ordered):
     assert judged(g) == ([] if ordered else [("GD504", "branch", "condition")])
 
 
+def compiled(graph: gd.Graph) -> list[tuple[str, str | None, str | None]]:
+    return [(each.code, each.node, each.field) for each in graph.check() if each.code.startswith("GD5")]
+
+
+@cuda.jit
+def ignores(condition, x):
+    x[0] = condition
+
+
+@cuda.jit
+def sets_second(conditions, x):
+    gd.device.set_condition(conditions[1], x[0])
+
+
+def test_a_kernel_that_is_given_a_condition_and_does_not_set_it_does_not_count(g):
+    x, taken = g.device_array("x", 1, np.uint64), g.condition("taken")
+    g.kernel(ignores, grid=1, block=1, args=(taken, x), name="ignores") >> g.if_(taken, name="branch")
+    assert judged(g) == []  # without its code, nobody can know
+    assert compiled(g) == [("GD504", "branch", "condition")]
+
+
+def test_of_conditions_in_a_tuple_the_one_that_is_set_counts(g):
+    x, one, two = g.device_array("x", 1, np.int32), g.condition("one"), g.condition("two")
+    kernel = g.kernel(sets_second, grid=1, block=1, args=((one, two), x), name="setter")
+    kernel >> [g.if_(one, name="first"), g.if_(two, name="second")]
+    assert compiled(g) == [("GD504", "first", "condition")]
+
+
+def test_a_kernel_that_sets_what_it_finds_in_memory_may_set_any_condition(g):
+    @cuda.jit
+    def sets_stored(handles):
+        gd.device.set_condition(handles[0], 1)
+
+    handles, taken = g.device_array("handles", 1, np.uint64), g.condition("taken")
+    keep = g.kernel(ignores, grid=1, block=1, args=(taken, handles))
+    branch = g.if_(taken, name="branch")
+    keep >> branch
+    assert compiled(g) == [("GD504", "branch", "condition")]
+    keep >> g.kernel(sets_stored, grid=1, block=1, args=handles) >> branch
+    assert compiled(g) == []
+
+
+def test_a_loop_whose_kernel_only_looks_at_the_condition_never_ends(g):
+    more, x = g.condition("more", default=1), g.device_array("x", 1, np.uint64)
+    with g.while_(more, name="loop") as body:
+        body.kernel(ignores, grid=1, block=1, args=(more, x))
+    assert compiled(g) == [("GD505", "loop", "condition")]
+
+
 def test_a_kernel_before_the_owner_of_a_body_is_before_the_body(g):
     taken = g.condition("taken")
     outer = g.if_(g.condition("outer", default=1), name="outer")
