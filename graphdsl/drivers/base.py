@@ -60,6 +60,49 @@ class InstantiateError(DriverError):
         self.node_handle = node_handle
 
 
+UPDATE_RESULTS = (
+    "CU_GRAPH_EXEC_UPDATE_SUCCESS",
+    "CU_GRAPH_EXEC_UPDATE_ERROR",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE",
+    "CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED",
+)
+"""``CUgraphExecUpdateResult``, in the order of its numbers."""
+
+
+class ExecUpdateError(DriverError):
+    """`cuGraphExecUpdate` refused a graph; the exec is as it was.
+
+    Attributes
+    ----------
+    result : str
+        The driver's ``CUgraphExecUpdateResult``, by name.
+    node_handle : int
+        The node of the graph that the driver blames, 0 if none.
+    from_handle : int
+        The dependency of that node which does not match, 0 if it is not about one.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        code_name: str,
+        result: str,
+        node_handle: Handle,
+        from_handle: Handle,
+        rule: str = "",
+        **details: Any,
+    ) -> None:
+        super().__init__("cuGraphExecUpdate", code, code_name, f"{result}: {rule}" if rule else result, **details)
+        self.result = result
+        self.node_handle = node_handle
+        self.from_handle = from_handle
+
+
 @runtime_checkable
 class Driver(Protocol):
     """What runs graphs: one device of `graphdsl.drivers.cuda` or one of `graphdsl.drivers.emulator`.
@@ -273,6 +316,13 @@ class Driver(Protocol):
         """Change nodes of an exec one after the other, each by the call of its kind.
 
         Arrays and errors are as in `graph_add_nodes`; the nodes before the one that was refused are changed.
+        """
+
+    def graph_exec_update(self, graph_exec: Handle, graph: Handle) -> None:
+        """Give all nodes of an exec the parameters of those of a graph (`cuGraphExecUpdate`).
+
+        Nodes are paired by the order in which nodes and edges were added. Raises `ExecUpdateError` if the graph differs
+        in what no update changes; then the exec is as it was. The graph can be destroyed afterwards.
         """
 
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:

@@ -22,11 +22,12 @@ from cuda.core.utils import StridedMemoryView
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
-from graphdsl.drivers.base import Address, Handle, InstantiateError, OneByOne
+from graphdsl.drivers.base import UPDATE_RESULTS, Address, ExecUpdateError, Handle, InstantiateError, OneByOne
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     EDGE_DATA,
     EMPTY,
+    EXEC_UPDATE_RESULT,
     GENERIC,
     MEMCPY,
     MEMCPY_NODE,
@@ -46,6 +47,8 @@ _NOT_FOUND = 500
 _ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty", ""))
 # An empty node has nothing to set, and is never sent.
 _SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host", "", ""))
+
+_three_words = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
@@ -454,6 +457,16 @@ class CudaDevice(OneByOne):
         )
         if outcome != compiled.loops.NO_FAILURE:
             compiled.require(outcome, kinds, _SET_CALLS)
+
+    def graph_exec_update(self, graph_exec: Handle, graph: Handle) -> None:
+        # Not through cuda.bindings, which keeps to itself what the driver says of a failure.
+        told = np.zeros(1, EXEC_UPDATE_RESULT)
+        with self._current():
+            code = _three_words(_address("cuGraphExecUpdate"))(graph_exec, graph, told.ctypes.data)
+        if code:
+            problem = _error("cuGraphExecUpdate", driver.CUresult(code))
+            result, _, node, dependency = told[0].tolist()
+            raise ExecUpdateError(problem.code, problem.code_name, UPDATE_RESULTS[result], node, dependency)
 
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         _call(driver.cuGraphNodeSetEnabled, graph_exec, node, int(enabled))

@@ -132,6 +132,9 @@ NODE_TYPE_CONDITIONAL = 13
 
 CONDITION_ASSIGN_DEFAULT = 1
 
+EXEC_UPDATE_RESULT = np.dtype([("result", np.uint32), ("padding", np.uint32), ("node", np.uint64), ("from", np.uint64)])
+"""``CUgraphExecUpdateResultInfo``: what kept an exec from being updated, the node, and the dependency of it."""
+
 KERNEL, MEMCPY, MEMSET, HOST, EMPTY, GENERIC = range(6)
 """Kinds of node, as the seam counts them; `GENERIC` is all that is packed into a `NODE_PARAMS`."""
 

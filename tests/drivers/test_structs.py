@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
+from graphdsl.drivers.base import UPDATE_RESULTS
 from graphdsl.drivers.structs import (
     ACCESS_POLICY_WINDOW,
     ATTRIBUTE_VALUE_BYTES,
@@ -13,6 +14,7 @@ from graphdsl.drivers.structs import (
     CLUSTER_DIMENSION,
     CLUSTER_SCHEDULING_POLICY,
     COOPERATIVE,
+    EXEC_UPDATE_RESULT,
     HOST_NODE,
     KERNEL_NODE,
     MEM_SYNC_DOMAIN,
@@ -150,6 +152,15 @@ def test_an_attribute_lies_where_the_bindings_read_it(number):
 def test_the_flag_is_that_of_the_header():
     flags = driver.CUgraphInstantiate_flags
     assert int(flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) == USE_NODE_PRIORITY
+
+
+def test_results_of_whole_updates_are_those_of_the_header():
+    assert [each.name for each in sorted(driver.CUgraphExecUpdateResult)] == list(UPDATE_RESULTS)
+    row = np.zeros(1, EXEC_UPDATE_RESULT)
+    row["result"], row["node"], row["from"] = 5, 0x70, 0x80
+    told = driver.CUgraphExecUpdateResultInfo(_ptr=row.ctypes.data)
+    assert told.result == driver.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+    assert (int(told.errorNode), int(told.errorFromNode)) == (0x70, 0x80)
 
 
 def test_choices_stand_in_the_order_of_the_header():

@@ -38,6 +38,7 @@ from graphdsl.drivers.emulator.problems import (
     Problem,
 )
 from graphdsl.drivers.emulator.running import run
+from graphdsl.drivers.emulator.whole_update import update_whole
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     CHILD_GRAPH_NODE,
@@ -465,7 +466,7 @@ class Emulator(OneByOne):
         require_instantiable(found, self._machine)
         handle = next(_handles)
         found.execs += 1
-        self._execs[handle] = Exec(found, self.order, self._rng)
+        self._execs[handle] = Exec(found, self.order, self._rng, bool(flags & USE_NODE_PRIORITY))
         return handle
 
     @driver_call("cuGraphUpload")
@@ -524,6 +525,11 @@ class Emulator(OneByOne):
             raise Problem(f"node {node:#x} is a {found.kind.name} node, not a {kind.name} node")
         new = kind.read(self._machine, params)
         found.params = kind.accept(self._machine, found.params, new)
+
+    @driver_call("cuGraphExecUpdate")
+    def graph_exec_update(self, graph_exec: Handle, graph: Handle) -> None:
+        found, given = _known(self._execs, graph_exec, "exec"), _known(self._graphs, graph, "graph")
+        update_whole(self._machine, found, given)
 
     @driver_call("cuGraphNodeSetEnabled")
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:

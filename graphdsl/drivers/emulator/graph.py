@@ -55,6 +55,8 @@ class Graph:
         Nodes by handle, in the order of insertion.
     successors : dict
         For each node those that come after it: the bytes of the edge's data by their handles.
+    dependencies : dict
+        For each node those that it comes after, in the order in which the edges were added; the same bytes.
     inner : dict
         Graphs inside of a node, by its handle.
     root : Graph
@@ -72,6 +74,7 @@ class Graph:
         self.execs = 0
         self.nodes: dict[Handle, Node] = {}
         self.successors: dict[Handle, dict[Handle, bytes]] = {}
+        self.dependencies: dict[Handle, dict[Handle, bytes]] = {}
         self.inner: dict[Handle, tuple[Graph, ...]] = {}
         self.conditions: dict[Handle, Condition] = {}
         self.alive = True
@@ -80,6 +83,7 @@ class Graph:
         """Add a node without edges."""
         self.nodes[node.handle] = node
         self.successors[node.handle] = {}
+        self.dependencies[node.handle] = {}
 
     @property
     def has_conditions(self) -> bool:
@@ -96,8 +100,9 @@ class Graph:
             made.add(Node(renamed[handle], node.kind, node.params))
             if handle in self.inner:
                 made.inner[renamed[handle]] = tuple(graph.clone(root, new_handle) for graph in self.inner[handle])
-        for source, targets in self.successors.items():
-            made.successors[renamed[source]] = {renamed[target]: data for target, data in targets.items()}
+        for ours, theirs in ((self.successors, made.successors), (self.dependencies, made.dependencies)):
+            for handle, others in ours.items():
+                theirs[renamed[handle]] = {renamed[other]: data for other, data in others.items()}
         return made
 
     def connect(self, source: Handle, target: Handle, data: bytes = bytes(8)) -> None:
@@ -110,7 +115,7 @@ class Graph:
             raise Problem(f"an edge from node {source:#x} to itself")
         if target in self.successors[source]:
             raise Problem(f"there is an edge from node {source:#x} to node {target:#x} already")
-        self.successors[source][target] = data
+        self.successors[source][target] = self.dependencies[target][source] = data
 
     def _require_edge_data(self, source: Handle, target: Handle, data: bytes) -> None:
         from_port, to_port, kind, *reserved = data
@@ -157,13 +162,20 @@ class Exec:
         What is inside of a node, by its handle.
     sources : dict
         Where there are programmatic edges, for each node those in front of it, with the port of the edge; else empty.
+    dependencies : dict
+        For each node those that it comes after, as `Graph` has them.
+    by_priority : bool
+        True if it was instantiated so that the priorities of nodes count.
     """
 
-    def __init__(self, source: Graph, order: Order, rng: random.Random) -> None:
+    def __init__(self, source: Graph, order: Order, rng: random.Random, by_priority: bool = False) -> None:
         self.source = source
+        self.by_priority = by_priority
         self.inner = {
-            handle: tuple(Exec(graph, order, rng) for graph in graphs) for handle, graphs in source.inner.items()
+            handle: tuple(Exec(graph, order, rng, by_priority) for graph in graphs)
+            for handle, graphs in source.inner.items()
         }
+        self.dependencies = {handle: dict(others) for handle, others in source.dependencies.items()}
         self.nodes = {node.handle: Node(node.handle, node.kind, node.params) for node in source.nodes.values()}
         self._successors = {handle: tuple(after) for handle, after in source.successors.items()}
         self.sources = _sources(source)

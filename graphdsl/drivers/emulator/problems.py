@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphdsl.drivers.base import RESULT_NAMES, InstantiateError
+from graphdsl.drivers.base import RESULT_NAMES, ExecUpdateError, InstantiateError
 from graphdsl.errors import DriverError, MemoryFault
 
 INVALID_VALUE = 1
@@ -21,6 +21,7 @@ ILLEGAL_ADDRESS = 700
 LAUNCH_FAILED = 719
 NOT_PERMITTED = 800
 NOT_SUPPORTED = 801
+EXEC_UPDATE_FAILURE = 910
 INVALID_CLUSTER_SIZE = 912
 
 
@@ -100,6 +101,30 @@ class InstantiateProblem(Problem):
     def __init__(self, rule: str, result: str, node_handle: int = 0) -> None:
         super().__init__(rule, node_handle=node_handle)
         self.result = f"CUDA_GRAPH_INSTANTIATE_{result}"
+
+
+class UpdateProblem(Problem):
+    """A graph that an exec cannot be updated from.
+
+    Parameters
+    ----------
+    rule : str
+        What differs.
+    result : str
+        The driver's ``CUgraphExecUpdateResult``, without ``CU_GRAPH_EXEC_UPDATE_ERROR_``.
+    node_handle : int
+        The node of the graph that is blamed, 0 if none.
+    from_handle : int
+        Its dependency that does not match, 0 if it is not about one.
+    """
+
+    def __init__(self, rule: str, result: str, node_handle: int = 0, from_handle: int = 0) -> None:
+        super().__init__(rule, EXEC_UPDATE_FAILURE)
+        self.result = f"CU_GRAPH_EXEC_UPDATE_ERROR_{result}"
+        self.handles = node_handle, from_handle
+
+    def error(self, call: str) -> DriverError:
+        return ExecUpdateError(self.code, RESULT_NAMES[self.code], self.result, *self.handles, self.rule)
 
 
 OUTSIDE_ARRAY = "index outside of an array"
