@@ -15,6 +15,7 @@ from graphdsl import device as device_functions
 from graphdsl.compile.image import ArrayValue
 from graphdsl.compile.signature import pack
 from graphdsl.device import grid_dependency_wait
+from graphdsl.drivers.emulator.graph import Condition
 from graphdsl.drivers.emulator.kernels import EmulatedKernel
 from graphdsl.drivers.emulator.launch_control import Called
 from graphdsl.drivers.emulator.memory import AddressSpace
@@ -223,9 +224,8 @@ def sets(x):
         gd.device.set_condition(value=x[1], handle=x[2])
 
 
-class Condition:
-    def __init__(self, value: int | None = None) -> None:
-        self.value = value
+def condition(value: int | None = None) -> Condition:
+    return Condition(0, False, value=value)
 
 
 def values_of(conditions: dict[int, Condition]) -> dict[int, int | None]:
@@ -233,7 +233,7 @@ def values_of(conditions: dict[int, Condition]) -> dict[int, int | None]:
 
 
 def test_conditions_are_set(ints: Ints) -> None:
-    conditions = {0x10: Condition(), 0x20: Condition(7), 0x30: Condition(1)}
+    conditions = {0x10: condition(), 0x20: condition(7), 0x30: condition(1)}
     ints[:3] = [0x10, 5, 0x20]
     ints.run(sets, block=4, conditions=conditions)
     assert values_of(conditions) == {0x10: 1, 0x20: 5, 0x30: 1}
@@ -245,7 +245,7 @@ def test_conditions_are_set(ints: Ints) -> None:
 
 def test_a_handle_that_nobody_made_is_an_error(ints: Ints) -> None:
     ints[:3] = [0x10, 5, 0x99]
-    conditions = {0x10: Condition()}
+    conditions = {0x10: condition()}
     with pytest.raises(Problem, match=r"handle 0x99, and no condition .*test_launch_control\.py") as caught:
         ints.run(sets, conditions=conditions)
     assert caught.value.code == LAUNCH_FAILED
@@ -261,6 +261,6 @@ def test_nodes_set_the_conditions_of_their_machine(bench: Bench) -> None:
     conditions = bench.device._machine.conditions
     with pytest.raises(DriverError, match="handle 0x70"):
         bench.run(kernel, 1, 1, np.uint64(0x70), Fresh(1, np.int32))
-    conditions[0x70] = Condition()
+    conditions[0x70] = condition()
     bench.run(kernel, 1, 1, np.uint64(0x70), Fresh(1, np.int32))
     assert values_of(conditions) == {0x70: 3}
