@@ -8,6 +8,7 @@ from graphdsl.check.context import Context, Switched, label, uses_of
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.condition import Condition
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.operands import Array
 
@@ -80,7 +81,7 @@ def unused_operand(context: Context, found: Found) -> Iterator[Finding]:
             used.add(operand.buffer)
         if isinstance(operand, (Array, Expr)):
             used |= operand.params
-        if isinstance(operand, Condition):
+        if isinstance(operand, (Condition, Event)):
             used.add(operand)
     for name, operand in context.definition.operands.items():
         if operand not in used:

@@ -17,6 +17,7 @@ from graphdsl.check.stale import Flow, Inside
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
@@ -233,14 +234,14 @@ class Context:
 
     @cached_property
     def operands(self) -> dict[int, Any]:
-        """Each distinct array and expression that a node uses, by identity."""
+        """Each distinct array, expression and event that a node uses, by identity."""
         kernels = self.kernels
         dims = {node.grid for node in kernels} | {node.block for node in kernels}
         launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
         windows = (node.window for node, _ in self.attributed)
         others = (use.operand for use in uses_of(node for node in self.nodes if not isinstance(node, KernelNode)))
         operands = (*launched, *_leaves(self.arguments.values()), *windows, *others)
-        return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr))}
+        return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr, Event))}
 
     @cached_property
     def arrays(self) -> list[Array]:

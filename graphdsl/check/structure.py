@@ -11,8 +11,11 @@ import networkx as nx
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.expressions import Expr, Param
-from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.condition import Condition
+from graphdsl.declare.definition import Operand
+from graphdsl.declare.event import Event
+from graphdsl.declare.expressions import Expr
+from graphdsl.declare.operands import Array
 from graphdsl.errors import Location
 
 # Each edge against the order of declaration costs one search; a component with more of them is full of short cycles.
@@ -248,8 +251,10 @@ def foreign_operand(context: Context, found: Found) -> Iterator[Finding]:
             )
 
 
-def _strangers(context: Context, operand: Array | Expr) -> Iterator[Buffer | Param]:
-    """The buffer and the params of an operand that belong to another graph."""
+def _strangers(context: Context, operand: Array | Expr | Event) -> Iterator[Operand]:
+    """What of an operand belongs to another graph: its buffer, its params, or itself."""
+    if isinstance(operand, (Condition, Event)) and not context.owns(operand):
+        yield operand
     if isinstance(operand, Array) and not context.owns(operand.buffer):
         yield operand.buffer
     yield from (param for param in operand.params if not context.owns(param))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
 from graphdsl.declare.embed import bound_operands, checked_child, copy_level
+from graphdsl.declare.event import Event, event_handle, require_event
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     arguments,
@@ -30,6 +31,8 @@ from graphdsl.declare.nodes import (
     ChildNode,
     ConditionalNode,
     EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
     Form,
     HostNode,
     KernelNode,
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
     from graphdsl.declare.attributes import GivenAttributes
 
-Operand = Buffer | Param | Condition
+Operand = Buffer | Param | Condition | Event
 
 
 class Definition(Level):
@@ -59,7 +62,7 @@ class Definition(Level):
     name, dag, root
         As `Level` has them.
     operands : dict
-        `Buffer`, `Param` and `Condition` objects by name, in the order of declaration.
+        `Buffer`, `Param`, `Condition` and `Event` objects by name, in the order of declaration.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -212,6 +215,33 @@ class Definition(Level):
         self.operands[full] = made
         return made
 
+    def event(self, name: str, owner: Any = None, *, timing: bool = False) -> Event:
+        """Declare an event, which nodes record and wait for; every exec has its own, or adopts that of ``owner``.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the operands; a scope prefixes it.
+        owner : int or object, optional
+            An event of somebody else: its handle, or an event of cuda.core, PyTorch, Numba or CuPy. It is kept alive,
+            and an update can put another in its place.
+        timing : bool
+            Let the time between it and another be asked, as ``exe["stop"].elapsed_since(exe["start"])``. A node that
+            records an event costs some microseconds.
+
+        Examples
+        --------
+        >>> graph = Definition("demo")
+        >>> graph.record(graph.event("done"), after=graph.empty()).name
+        'record_done'
+        """
+        full = self._operand_name(name)
+        if owner is not None:
+            event_handle(owner, full)
+        made = Event(full, owner, bool(timing), self.root, declared_here())
+        self.operands[full] = made
+        return made
+
     # Nodes
 
     def kernel(
@@ -342,6 +372,34 @@ class Definition(Level):
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
         return self._add(EmptyNode(self._node_name(name, "empty"), self, declared_here()), after)
+
+    def record(self, event: Event, *, name: str | None = None, after: NodeOrNodes = ()) -> EventRecordNode:
+        """Declare that ``event`` is recorded: whoever waits for it waits for what is ordered before this node.
+
+        Parameters
+        ----------
+        event : Event
+            Of this graph.
+        name, after
+            As for `kernel`.
+        """
+        require_event(event, name)
+        full = self._node_name(name, f"record_{event.name.rpartition('/')[2]}")
+        return self._add(EventRecordNode(full, self, declared_here(), event), after)
+
+    def wait(self, event: Event, *, name: str | None = None, after: NodeOrNodes = ()) -> EventWaitNode:
+        """Declare that what is ordered after this node waits for the last record of ``event`` before the launch.
+
+        Parameters
+        ----------
+        event : Event
+            Of this graph; mostly one of somebody else. Between nodes of a graph edges do this, and better.
+        name, after
+            As for `kernel`.
+        """
+        require_event(event, name)
+        full = self._node_name(name, f"wait_{event.name.rpartition('/')[2]}")
+        return self._add(EventWaitNode(full, self, declared_here(), event), after)
 
     # Nodes that hold others
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer, View, rebased
 from graphdsl.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.definition import Definition, Operand
     from graphdsl.declare.store import Level
 
 
@@ -43,12 +44,15 @@ class Substitutes:
     ----------
     arrays : dict of Buffer to Array
         For its buffers.
+    events : dict of Event to Event
+        For its events.
     scalars : dict of Expr to Expr or number
         For its params and conditions.
     """
 
     def __init__(self) -> None:
         self.arrays: dict[Buffer, Array] = {}
+        self.events: dict[Event, Event] = {}
         self.scalars: dict[Expr, Any] = {}
         self._expressions: dict[Expr, Any] = {}
         self._views: dict[int, View] = {}
@@ -61,6 +65,8 @@ class Substitutes:
             return self._view(value)
         if isinstance(value, Expr):
             return substituted(value, self.scalars, self._expressions)
+        if isinstance(value, Event):
+            return self.events.get(value, value)
         if type(value) is tuple:
             return tuple(map(self, value))
         return value.over(self) if isinstance(value, LaunchAttributes) else value
@@ -118,10 +124,13 @@ def _attributes(graph: Definition) -> Iterator[LaunchAttributes]:
                 yield node.attributes
 
 
-def _bind(made: Substitutes, operand: Buffer | Param | Condition, value: Any, node: str) -> None:
+def _bind(made: Substitutes, operand: Operand, value: Any, node: str) -> None:
     if isinstance(operand, Buffer):
         _require_alike(operand, value, node)
         made.arrays[operand] = value
+    elif isinstance(operand, Event):
+        _require(isinstance(value, Event), operand, value, node, "an event of this graph")
+        made.events[operand] = value
     elif isinstance(operand, Condition):
         raise DeclarationError(
             "a condition belongs to one conditional node, so that of a child is its own",
@@ -155,11 +164,14 @@ def _require(holds: bool, operand: Any, value: Any, node: str, what: str) -> Non
         )
 
 
-def _renamed(made: Substitutes, operand: Buffer | Param | Condition, name: str, root: Level) -> Any:
+def _renamed(made: Substitutes, operand: Operand, name: str, root: Level) -> Any:
     if isinstance(operand, Buffer):
         copy = operand.renamed(name, root)
         made.arrays[operand] = copy
         return copy
+    if isinstance(operand, Event):
+        made.events[operand] = Event(name, operand.owner, operand.timing, root, operand.location)
+        return made.events[operand]
     kind = type(operand)
     if isinstance(operand, Param):
         made.scalars[operand] = Param(name, operand.dtype, operand.default, root, operand.location)
@@ -181,7 +193,7 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         What is put before the names of nodes.
     """
     for node in source.nodes:
-        fields = {slot: substitutes(getattr(node, slot)) for slot in type(node).__slots__ if slot != "bodies"}
+        fields = {slot: substitutes(getattr(node, slot)) for slot in node.own_slots() if slot != "bodies"}
         if node.bodies:
             fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix) for body in node.bodies)
         made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, **fields)

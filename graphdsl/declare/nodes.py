@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent
@@ -74,13 +75,16 @@ class Node:
         """What it works on with the field that holds it, as messages call the field."""
         return iter(())
 
+    @classmethod
+    def own_slots(cls) -> tuple[str, ...]:
+        """The attributes that nodes of the kind have and others have not."""
+        return tuple(slot for each in cls.__mro__[: cls.__mro__.index(Node)] for slot in each.__slots__)  # type: ignore[attr-defined]
+
     def replaced(self: NodeType, **fields: Any) -> NodeType:
         """A copy of the node with other values for some of its fields; the node itself stays as it is."""
-        kind = type(self)
-        made = object.__new__(kind)
-        for slots in (Node.__slots__, kind.__slots__):
-            for slot in slots:
-                setattr(made, slot, getattr(self, slot))
+        made = object.__new__(type(self))
+        for slot in (*Node.__slots__, *self.own_slots()):
+            setattr(made, slot, getattr(self, slot))
         for field, value in fields.items():
             setattr(made, field, value)
         return made
@@ -418,6 +422,42 @@ class ConditionalNode(Node):
         pass
 
 
+class EventNode(Node):
+    """Works on an event.
+
+    Attributes
+    ----------
+    event : Event
+        Which.
+    """
+
+    __slots__ = ("event",)
+
+    def __init__(self, name: str, definition: Definition, location: Location, event: Event) -> None:
+        super().__init__(name, definition, location)
+        self.event = event
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.event,)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield "event", self.event
+
+
+class EventRecordNode(EventNode):
+    """Records an event: whoever waits for it waits for what is ordered before this node."""
+
+    __slots__ = ()
+    kind = "event record"
+
+
+class EventWaitNode(EventNode):
+    """Waits for the last record of an event that came before the launch, in a stream or in another graph."""
+
+    __slots__ = ()
+    kind = "event wait"
+
+
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
     """The buffers and params that a node refers to, also through views, expressions and tuples, by name."""
     yield from _named(node.operands())
@@ -429,7 +469,7 @@ def _named(operand: Any) -> Iterator[tuple[str, Any]]:
             yield from _named(item)
     elif isinstance(operand, Array):
         yield operand.buffer.name, operand.buffer
-    elif isinstance(operand, Condition):
+    elif isinstance(operand, (Condition, Event)):
         yield operand.name, operand
     if isinstance(operand, (Array, Expr)):
         for param in operand.params:

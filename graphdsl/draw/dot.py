@@ -45,6 +45,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "host": {"fillcolor": "#e4f3e8", "color": "#3d8455", "shape": "note"},
     "empty": {"fillcolor": "#eef1f4", "color": "#76828f", "shape": "oval", "margin": 0},
+    "event record": {"fillcolor": "#fbe9ee", "color": "#a8456b", "shape": "cds", "style": "filled"},
+    "event wait": {"fillcolor": "#fbe9ee", "color": "#a8456b", "shape": "cds", "style": "filled"},
     "child": {"fillcolor": "#eef1f4", "color": "#3a6ea5", "shape": "box3d"},
     "conditional": {
         "fillcolor": "#fdf6d8",

@@ -10,7 +10,16 @@ from functools import singledispatch
 from typing import Any
 
 from graphdsl.declare.expressions import BinaryExpr
-from graphdsl.declare.nodes import ChildNode, ConditionalNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import (
+    ChildNode,
+    ConditionalNode,
+    EventNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+)
 from graphdsl.declare.operands import Array, Buffer, Extent
 from graphdsl.errors import text_of
 
@@ -95,6 +104,11 @@ def _(node: ChildNode) -> str:
 @essentials.register
 def _(node: ConditionalNode) -> str:
     return f"{node.form} {node.condition}"
+
+
+@essentials.register
+def _(node: EventNode) -> str:
+    return str(node.event)
 
 
 def operand_text(operand: Any) -> str:

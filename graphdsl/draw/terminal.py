@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from graphdsl.declare.definition import Definition
+from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.event import Event
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.draw.labels import bytes_text, count_text, essentials
@@ -108,18 +109,23 @@ def operands(definition: Definition) -> Table:
     rich.table.Table
         One row for each operand, in the order of declaration.
     """
-    uses = Counter(name for node in definition.nodes for name in dict(named_operands(node)))
+    uses = Counter(name for node in definition.all_nodes for name in dict(named_operands(node)))
     table = _table("operand", "kind", "type", "size", "default", "nodes")
     for name, operand in definition.operands.items():
-        if isinstance(operand, Buffer):
-            kind = f"external, {operand.space}" if operand.external else operand.space
-            dtype, size, default = f"{operand.dtype}{list(operand.shape)}", operand.allocation_nbytes, ""
-        else:
-            default = "" if operand.default is None else str(operand.default)
-            kind, dtype, size = "param", str(operand.dtype), operand.dtype.itemsize
-        cells = (kind, dtype, bytes_text(size), default, str(uses[name]))
-        table.add_row(Text(name, "bold"), *map(Text, cells))
+        table.add_row(Text(name, "bold"), *map(Text, (*_operand_cells(operand), str(uses[name]))))
     return table
+
+
+def _operand_cells(operand: Operand) -> tuple[str, str, str, str]:
+    """Kind, type, size and default."""
+    if isinstance(operand, Buffer):
+        kind = f"external, {operand.space}" if operand.external else operand.space
+        return kind, f"{operand.dtype}{list(operand.shape)}", bytes_text(operand.allocation_nbytes), ""
+    if isinstance(operand, Event):
+        return "external event" if operand.external else "event", "with timing" if operand.timing else "", "", ""
+    kind = type(operand).__name__.lower()
+    default = "" if operand.default is None else str(operand.default)
+    return kind, str(operand.dtype), bytes_text(operand.dtype.itemsize), default
 
 
 # The DAG

@@ -192,8 +192,11 @@ class Driver(Protocol):
     def stream_destroy(self, stream: Handle) -> None:
         """Destroy a stream (`cuStreamDestroy`)."""
 
-    def event_create(self) -> Handle:
-        """An event without timing (`cuEventCreate`)."""
+    def event_create(self, timing: bool = False) -> Handle:
+        """An event (`cuEventCreate`), without timing by default."""
+
+    def event_elapsed_time(self, start: Handle, end: Handle) -> float:
+        """Milliseconds between the last records of two events with timing (`cuEventElapsedTime`)."""
 
     def event_record(self, event: Handle, stream: Handle) -> None:
         """Record it after the work now in the stream (`cuEventRecord`)."""

@@ -292,9 +292,13 @@ class CudaDevice(OneByOne):
     def stream_destroy(self, stream: Handle) -> None:
         _call(driver.cuStreamDestroy, stream)
 
-    def event_create(self) -> Handle:
+    def event_create(self, timing: bool = False) -> Handle:
+        flags = driver.CUevent_flags.CU_EVENT_DEFAULT if timing else driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         with self._current():
-            return int(_call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+            return int(_call(driver.cuEventCreate, flags))
+
+    def event_elapsed_time(self, start: Handle, end: Handle) -> float:
+        return float(_call(driver.cuEventElapsedTime, start, end))
 
     def event_record(self, event: Handle, stream: Handle) -> None:
         _call(driver.cuEventRecord, event, stream)

@@ -126,7 +126,12 @@ CONDITIONAL_NODE = np.dtype(
 )
 """``CUDA_CONDITIONAL_NODE_PARAMS``: the driver writes to ``bodies`` where it keeps the handles of the body graphs."""
 
+EVENT_NODE = np.dtype([("event", np.uint64)])
+"""``CUDA_EVENT_RECORD_NODE_PARAMS``, and ``CUDA_EVENT_WAIT_NODE_PARAMS``."""
+
 NODE_TYPE_CHILD = 4
+NODE_TYPE_EVENT_WAIT = 6
+NODE_TYPE_EVENT_RECORD = 7
 NODE_TYPE_CONDITIONAL = 13
 """``CUgraphNodeType`` in `NODE_PARAMS`."""
 

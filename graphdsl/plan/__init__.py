@@ -12,6 +12,7 @@ import numpy as np
 
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Buffer
@@ -41,6 +42,8 @@ class Plan:
         By name.
     conditions : tuple of Condition
         By name.
+    events : dict of str to Event
+        By name.
     memory : MemoryPlan
         Where the device arrays that the exec owns lie.
     """
@@ -52,6 +55,7 @@ class Plan:
     params: dict[str, Param]
     buffers: dict[str, Buffer]
     conditions: tuple[Condition, ...]
+    events: dict[str, Event]
     memory: MemoryPlan
 
     @property
@@ -83,5 +87,6 @@ def plan(definition: Definition) -> Plan:
         params={name: operand for name, operand in operands.items() if isinstance(operand, Param)},
         buffers=buffers,
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
+        events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
         memory=place(buffer for buffer in buffers.values() if buffer.space == "device" and not buffer.external),
     )

@@ -1,6 +1,6 @@
-"""The memory of an exec: what it owns is allocated, what others own is adopted, and both are found by name.
+"""The memory and the events of an exec: its own are made, those of others are adopted, and all are found by name.
 
-This module must not know nodes: it gives every buffer an address.
+This module must not know nodes: it gives every buffer an address, and every event a handle.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.declare.event import event_handle
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.interop import ForeignArray, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
@@ -21,11 +22,12 @@ from graphdsl.plan import Plan
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray
+from graphdsl.run.events import adopted_handle, own_event
 from graphdsl.run.refusal import refused
 
 
 class Binding(NamedTuple):
-    """What an external buffer is bound to: the owner, what keeps its memory where it is, and the address."""
+    """What an external buffer or event is bound to: the owner, what keeps it where it is, and its address or handle."""
 
     owner: Any
     keep: Any
@@ -56,6 +58,7 @@ class Memory:
         An external buffer that ``bound`` has is bound so, and others to their owners in the definition.
         """
         self.buffers = plan.buffers
+        self._events = plan.events
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
         self._device = device
@@ -68,6 +71,15 @@ class Memory:
                 self.owners[name], self.kept[name], values[name] = bound.get(name) or self._declared(buffer)
             else:
                 self.kept[name], values[name] = _host_memory(buffer, device, log)
+        for name, event in plan.events.items():
+            if event.external:
+                owner = event.owner
+                self.owners[name], self.kept[name], values[name] = bound.get(name) or Binding(
+                    owner, owner, event_handle(owner, name)
+                )
+            else:
+                own = self.kept[name] = own_event(event, device, log)
+                values[name] = own.handle
 
     def _declared(self, buffer: Buffer) -> Binding:
         self._require_reachable(buffer.name, buffer.owner)
@@ -79,17 +91,17 @@ class Memory:
         return {name: Binding(owner, self.kept[name], values[name]) for name, owner in self.owners.items()}
 
     @contextmanager
-    def rebound(self, adopted: Mapping[str, tuple[Any, ForeignArray]]) -> Iterator[list[Any]]:
-        """Takes over memory that `adopt` found, for good if nothing fails inside; gives what kept the memory before.
+    def rebound(self, adopted: Mapping[str, Binding]) -> Iterator[list[Any]]:
+        """Takes over what `adopt` found, for good if nothing fails inside; gives what was kept before.
 
         Parameters
         ----------
-        adopted : dict of str to tuple
-            The new owner and where its memory lies, by the name of the buffer.
+        adopted : dict of str to Binding
+            By the name of the buffer or event.
         """
         owners, kept = dict(self.owners), dict(self.kept)
-        for name, (owner, found) in adopted.items():
-            self.owners[name], self.kept[name] = owner, found.keep
+        for name, binding in adopted.items():
+            self.owners[name], self.kept[name] = binding.owner, binding.keep
         try:
             yield [kept[name] for name in adopted]
         except BaseException:
@@ -122,15 +134,21 @@ class Memory:
         self.owners.clear()
         self.kept.clear()
 
-    def adopt(self, name: str, owner: Any) -> ForeignArray:
-        """Where a new owner for an external buffer has its memory; refuses what differs from the old in kind.
+    def adopt(self, name: str, owner: Any) -> Binding:
+        """What a new owner binds an external buffer or event to; refuses what differs from the old in kind.
 
         Raises
         ------
         UpdateError
-            If the buffer is not external, or the new memory differs in space, dtype, shape or strides.
+            If it is not external, or new memory differs in space, dtype, shape or strides.
         """
-        buffer = self.buffers[name]
+        if name in self._events:
+            return Binding(owner, owner, adopted_handle(self._events[name], owner))
+        found = self._adopted_array(self.buffers[name], owner)
+        return Binding(owner, found.keep, found.address)
+
+    def _adopted_array(self, buffer: Buffer, owner: Any) -> ForeignArray:
+        name = buffer.name
         if not buffer.external:
             raise UpdateError(
                 "only external operands can be re-bound: this one is memory of the exec",

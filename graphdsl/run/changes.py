@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdsl.declare.attributes import ATTRIBUTES
+from graphdsl.declare.event import require_event
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
 from graphdsl.declare.nodes import (
     ChildNode,
     ConditionalNode,
     EmptyNode,
+    EventRecordNode,
+    EventWaitNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -106,6 +109,11 @@ def _function(node: Node, name: str, value: Any) -> Any:
     return checked_function(value, node.name)
 
 
+def _event(node: Node, name: str, value: Any) -> Any:
+    require_event(value, node.name)
+    return value
+
+
 def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
     """All arguments in order, or some by the names of the kernel's parameters."""
     if not isinstance(value, Mapping):
@@ -181,6 +189,8 @@ CHANGES: dict[type[Node], Changes] = {
     ),
     EmptyNode: Changes(),
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
+    EventRecordNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
+    EventWaitNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
     ConditionalNode: Changes(fixed={"condition": _NEW_EXEC}),
 }
 """What may change in each kind of node."""

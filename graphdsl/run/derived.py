@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from graphdsl.declare.condition import Condition
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, convert_scalar
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Array
@@ -58,6 +59,21 @@ class AddressOf(Derived):
     def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> int:
         name, offset = self.key
         return int(values[name] + (offset.evaluate(values, memo) if isinstance(offset, Expr) else offset))
+
+
+class HandleOf(Derived):
+    """The handle of an event."""
+
+    __slots__ = ()
+
+    def __init__(self, event: Event) -> None:
+        self.key = (event.name,)
+        self.dtype = np.dtype(np.uint64)
+        self.params = frozenset()
+        self.names = frozenset({event.name})
+
+    def evaluate(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> int:
+        return int(values[self.key[0]])
 
 
 class Part(Derived):

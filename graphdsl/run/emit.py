@@ -17,6 +17,9 @@ from graphdsl.declare.nodes import (
     ChildNode,
     ConditionalNode,
     EmptyNode,
+    EventNode,
+    EventRecordNode,
+    EventWaitNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -49,6 +52,8 @@ ADD_CALLS: dict[type[Node], str] = {
     EmptyNode: "cuGraphAddEmptyNode",
     ChildNode: "cuGraphAddNode",
     ConditionalNode: "cuGraphAddNode",
+    EventRecordNode: "cuGraphAddNode",
+    EventWaitNode: "cuGraphAddNode",
 }
 
 
@@ -270,6 +275,8 @@ def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
         return [("fn", getattr(node.function, "__name__", type(node.function).__name__))]
     if isinstance(node, ChildNode):
         return [("type", "GRAPH"), ("graph", node.graph)]
+    if isinstance(node, EventNode):
+        return [("type", "EVENT_RECORD" if isinstance(node, EventRecordNode) else "WAIT_EVENT"), ("event", node.event)]
     if isinstance(node, ConditionalNode):
         return [
             ("type", "CONDITIONAL"),

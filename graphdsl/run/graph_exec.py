@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from graphdsl.check import check
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.expressions import scalar_converter
-from graphdsl.declare.interop import ForeignArray
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
@@ -259,20 +258,23 @@ class GraphExec:
 
         Returns
         -------
-        numpy.ndarray, DeviceArray, object or number
-            A NumPy array over host memory of the exec, a `DeviceArray` over its device memory, the owner of an
-            external operand, or the value of a param. Host memory is written and read while no launch is in flight.
+        numpy.ndarray, DeviceArray, OwnEvent, object or number
+            A NumPy array over host memory of the exec, a `DeviceArray` over its device memory, an event of its own, the
+            owner of an external operand, or the value of a param. Host memory is written and read while no launch is
+            in flight.
         """
         if not isinstance(name, str):
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
         if name in self._plan.params:
             return self._shadow.values.get(name)
+        if name in self._memory.owners:
+            return self._memory.owners[name]
+        self._require_usable()
+        if name in self._plan.events:
+            return self._memory.kept[name]
         buffer = self._plan.buffers.get(name)
         if buffer is None:
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
-        if buffer.external:
-            return self._memory.owners[name]
-        self._require_usable()
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
         return self._device_array(buffer)
@@ -328,7 +330,7 @@ class GraphExec:
         if releases:
             self._retired.add(releases, self._last_stream)
 
-    def _converted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, ForeignArray]]]:
+    def _converted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Binding]]:
         """What an update is given: values of params and addresses of buffers, and the memory behind these."""
         converters = self._converters
         changes, adopted = {}, {}
@@ -336,10 +338,10 @@ class GraphExec:
             convert = converters.get(name)
             if convert is not None:
                 changes[name] = convert(value)
-            elif name in self._plan.buffers:
-                adopted[name] = value, self._memory.adopt(name, value)
-                self._shadow.require_movable(name, adopted[name][1].address)
-                changes[name] = adopted[name][1].address
+            elif name in self._plan.buffers or name in self._plan.events:
+                adopted[name] = self._memory.adopt(name, value)
+                self._shadow.require_movable(name, adopted[name].address)
+                changes[name] = adopted[name].address
             else:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         return changes, adopted

@@ -18,6 +18,9 @@ from graphdsl.declare.nodes import (
     ChildNode,
     ConditionalNode,
     EmptyNode,
+    EventNode,
+    EventRecordNode,
+    EventWaitNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -49,6 +52,7 @@ from graphdsl.run.templates import (
     argument_template,
     child_template,
     conditional_template,
+    event_template,
     launch_template,
     struct_template,
 )
@@ -66,6 +70,8 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     EmptyNode: (EMPTY, 0),
     ChildNode: (GENERIC, NODE_PARAMS.itemsize),
     ConditionalNode: (GENERIC, NODE_PARAMS.itemsize),
+    EventRecordNode: (GENERIC, NODE_PARAMS.itemsize),
+    EventWaitNode: (GENERIC, NODE_PARAMS.itemsize),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
 
@@ -168,6 +174,8 @@ class Packing:
             self._put(index, (self._structs[index], struct_template(node, shared, self.context)))
         elif isinstance(node, ConditionalNode):
             self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
+        elif isinstance(node, EventNode):
+            self._put(index, (self._structs[index], event_template(node, shared)))
         elif isinstance(node, ChildNode):
             self._put(index, (self._structs[index], child_template()))
 

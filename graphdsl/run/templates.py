@@ -16,12 +16,13 @@ import numpy as np
 from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import ConditionalNode, EventNode, EventRecordNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
 from graphdsl.drivers.structs import (
     CHILD_GRAPH_NODE,
     CONDITIONAL_NODE,
+    EVENT_NODE,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
     MEMORY_TYPE_HOST,
@@ -29,9 +30,11 @@ from graphdsl.drivers.structs import (
     NODE_PARAMS,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
+    NODE_TYPE_EVENT_RECORD,
+    NODE_TYPE_EVENT_WAIT,
     UNION_OFFSET,
 )
-from graphdsl.run.derived import AddressOf, Part, Pattern, Site, evaluated, pattern_of, settled
+from graphdsl.run.derived import AddressOf, HandleOf, Part, Pattern, Site, evaluated, pattern_of, settled
 from graphdsl.run.rows import copied_rows, set_rows
 
 _UINT32 = np.dtype(np.uint32)
@@ -191,12 +194,23 @@ def child_template() -> Template:
     return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
 
 
-def _generic(node_type: int, fields: np.ndarray[Any, Any]) -> Template:
+def event_template(node: EventNode, shared: Shared) -> Template:
+    """The struct of a node that records or waits for an event."""
+    handle = HandleOf(node.event)
+    fields = np.zeros((), EVENT_NODE)
+    fields["event"] = handle.evaluate(shared.values)
+    sites = (Site(UNION_OFFSET, fields.dtype["event"], handle, "event", "none"),) if node.event.external else ()
+    return _generic(
+        NODE_TYPE_EVENT_RECORD if isinstance(node, EventRecordNode) else NODE_TYPE_EVENT_WAIT, fields, sites
+    )
+
+
+def _generic(node_type: int, fields: np.ndarray[Any, Any], sites: tuple[Site, ...] = ()) -> Template:
     row = np.zeros((), NODE_PARAMS)
     row["type"] = node_type
     data = bytearray(row.tobytes())
     data[UNION_OFFSET : UNION_OFFSET + fields.nbytes] = fields.tobytes()
-    return Template(bytes(data), ())
+    return Template(bytes(data), sites)
 
 
 def struct_template(node: MemcpyNode | MemsetNode, shared: Shared, context: int) -> Template:

@@ -20,7 +20,9 @@ def kinds(kind):
 
 
 def test_every_kind_of_node_has_a_row():
-    assert {kind for kind in kinds(gd.Node) if kind.__module__.startswith("graphdsl.")} <= set(CHANGES)
+    assert {kind for kind in kinds(gd.Node) if kind.__module__.startswith("graphdsl.") and kind.kind != "node"} <= set(
+        CHANGES
+    )
 
 
 @pytest.mark.parametrize("kind", CHANGES, ids=lambda kind: kind.__name__)

@@ -22,6 +22,7 @@ from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne
 from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.attributes import default_attribute
+from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
 from graphdsl.drivers.emulator.instantiate import require_instantiable
@@ -48,6 +49,8 @@ from graphdsl.drivers.structs import (
     NODE_PARAMS,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
+    NODE_TYPE_EVENT_RECORD,
+    NODE_TYPE_EVENT_WAIT,
     UNION_OFFSET,
     USE_NODE_PRIORITY,
 )
@@ -128,11 +131,10 @@ class Emulator(OneByOne):
         self.history = self.gate.history
         self.fail_next = self.gate.fail_next
         self.build_only = build_only
-        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, {}, {}, build_only)
+        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, build_only=build_only)
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
         self._streams: set[Handle] = set()
-        self._events: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
         self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
@@ -153,7 +155,7 @@ class Emulator(OneByOne):
                 "pinned": len(space.live("pinned")),
                 "libraries": len(self._libraries),
                 "streams": len(self._streams),
-                "events": len(self._events),
+                "events": len(self._machine.events),
                 "graphs": len(self._graphs),
                 "execs": len(self._execs),
             }
@@ -298,36 +300,47 @@ class Emulator(OneByOne):
         _discard(self._streams, stream, "stream")
 
     @driver_call("cuEventCreate")
-    def event_create(self) -> Handle:
-        return _added(self._events)
+    def event_create(self, timing: bool = False) -> Handle:
+        handle = next(_handles)
+        self._machine.events[handle] = Event(timing)
+        return handle
+
+    @driver_call("cuEventElapsedTime")
+    def event_elapsed_time(self, start: Handle, end: Handle) -> float:
+        self._report_fault()
+        first, last = self._event(start), self._event(end)
+        if not first.timing or not last.timing or first.recorded is None or last.recorded is None:
+            raise Problem("the time is between two events with timing that were recorded", INVALID_HANDLE)
+        return (last.recorded - first.recorded) * 1e3
 
     @driver_call("cuEventRecord")
     def event_record(self, event: Handle, stream: Handle) -> None:
-        self._check_event(event)
+        found = self._event(event)
         self._check_stream(stream)
+        found.record()
 
     @driver_call("cuEventQuery")
     def event_query(self, event: Handle) -> bool:
-        self._check_event(event)
+        self._event(event)
         self._report_fault()
         return True
 
     @driver_call("cuEventSynchronize")
     def event_synchronize(self, event: Handle) -> None:
-        self._check_event(event)
+        self._event(event)
         self._report_fault()
 
     @driver_call("cuEventDestroy")
     def event_destroy(self, event: Handle) -> None:
-        _discard(self._events, event, "event")
+        self._event(event)
+        del self._machine.events[event]
 
     def _check_stream(self, stream: Handle) -> None:
         if stream not in _DEFAULT_STREAMS and stream not in self._streams:
             raise Problem(f"{stream:#x} is no stream of this device", INVALID_HANDLE)
 
-    def _check_event(self, event: Handle) -> None:
-        if event not in self._events:
-            raise Problem(f"{event:#x} is no event of this device", INVALID_HANDLE)
+    def _event(self, event: Handle) -> Event:
+        return event_of(self._machine, event, INVALID_HANDLE)
 
     # Building graphs
 
@@ -360,10 +373,12 @@ class Emulator(OneByOne):
     @driver_call("cuGraphAddNode")
     def graph_add_node(self, graph: Handle, params: Address) -> Handle:
         fields = nodes.struct_at(params, NODE_PARAMS)
-        add = {NODE_TYPE_CHILD: self._add_child, NODE_TYPE_CONDITIONAL: self._add_conditional}.get(int(fields["type"]))
-        if add is None:
-            raise Problem(f"the emulator has no nodes of type {int(fields['type'])}", NOT_SUPPORTED)
-        return add(_known(self._graphs, graph, "graph"), params + UNION_OFFSET)
+        node_type, address = int(fields["type"]), params + UNION_OFFSET
+        if node_type == NODE_TYPE_CHILD:
+            return self._add_child(_known(self._graphs, graph, "graph"), address)
+        if node_type == NODE_TYPE_CONDITIONAL:
+            return self._add_conditional(_known(self._graphs, graph, "graph"), address)
+        return self._add_node(graph, _kind_of(node_type), address)
 
     def _add_child(self, graph: Graph, address: Address) -> Handle:
         fields = nodes.struct_at(address, CHILD_GRAPH_NODE)
@@ -517,7 +532,10 @@ class Emulator(OneByOne):
     @driver_call("cuGraphExecNodeSetParams")
     def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         found = _known(self._execs, graph_exec, "exec").node(node)
-        raise Problem(f"the params of a {found.kind.name} node of an exec are fixed", NOT_SUPPORTED)
+        if found.kind in (CHILD, CONDITIONAL):
+            raise Problem(f"the params of a {found.kind.name} node of an exec are fixed", NOT_SUPPORTED)
+        fields = nodes.struct_at(params, NODE_PARAMS)
+        self._set_params(graph_exec, node, _kind_of(int(fields["type"])), params + UNION_OFFSET)
 
     def _set_params(self, graph_exec: Handle, node: Handle, kind: NodeKind, params: Address) -> None:
         found = _known(self._execs, graph_exec, "exec").node(node)
@@ -539,6 +557,14 @@ class Emulator(OneByOne):
                 f"node {node:#x} is of kind {found.kind.name}; only kernel, memcpy and memset nodes can be disabled"
             )
         found.enabled = bool(enabled)
+
+
+def _kind_of(node_type: int) -> NodeKind:
+    """The kind of node that a type in a `NODE_PARAMS` stands for."""
+    kind = {NODE_TYPE_EVENT_RECORD: EVENT_RECORD, NODE_TYPE_EVENT_WAIT: EVENT_WAIT}.get(node_type)
+    if kind is None:
+        raise Problem(f"the emulator has no nodes of type {node_type}", NOT_SUPPORTED)
+    return kind
 
 
 T = TypeVar("T")

@@ -68,6 +68,8 @@ class Machine:
         Kernels by handle.
     conditions : dict
         Conditions by handle.
+    events : dict
+        Events by handle.
     build_only : bool
         True if nodes may refer to memory of other devices: none will run.
     """
@@ -75,8 +77,9 @@ class Machine:
     space: AddressSpace
     limits: Limits
     context: Handle
-    kernels: dict[Handle, LoadedKernel]
-    conditions: dict[Handle, Any]
+    kernels: dict[Handle, LoadedKernel] = field(default_factory=dict)
+    conditions: dict[Handle, Any] = field(default_factory=dict)
+    events: dict[Handle, Any] = field(default_factory=dict)
     build_only: bool = False
 
     def require_context(self, context: Handle) -> None:
