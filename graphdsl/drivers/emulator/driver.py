@@ -58,6 +58,7 @@ from graphdsl.errors import DeclarationError
 
 _handles = itertools.count(0xE000_0000, 0x10)
 _DLPACK_CPU = 1
+_INSTANTIATE_FLAGS = 0b1111  # free on launch, upload, device launch, use node priority
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
 
@@ -385,6 +386,8 @@ class Emulator(OneByOne):
         source = _known(self._graphs, int(fields["graph"]), "graph")
         if int(fields["ownership"]):
             raise Problem("the emulator copies child graphs, and takes none over", NOT_SUPPORTED)
+        if source is graph:
+            raise Problem("a graph is no child of itself; the GPU driver crashes over it")
         if source.has_conditions:
             raise Problem("a graph with conditional nodes is not copied into a node", NOT_SUPPORTED)
         inside = source.clone(graph.root, lambda: next(_handles))
@@ -476,6 +479,8 @@ class Emulator(OneByOne):
     @driver_call("cuGraphInstantiateWithParams")
     def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
         found = _known(self._graphs, graph, "graph")
+        if flags & ~_INSTANTIATE_FLAGS:
+            raise Problem(f"there are no flags {flags & ~_INSTANTIATE_FLAGS:#x} of instantiate")
         if flags & ~USE_NODE_PRIORITY:
             raise Problem(f"the emulator does not know the flags {flags:#x}", NOT_SUPPORTED)
         require_instantiable(found, self._machine)

@@ -16,7 +16,8 @@ from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import Problem
 from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
 
-_MOST_PORT = 2  # the launch order of a kernel
+_EDGES = {(0, 0), (1, 1), (2, 0), (2, 1)}
+"""Port and type that go together: full, programmatic, and the launch order, of either type."""
 
 Order = Literal["declared", "random", "reverse"]
 """Which topological order: ties by insertion, drawn anew for each launch, or ties by reverse insertion."""
@@ -119,12 +120,12 @@ class Graph:
 
     def _require_edge_data(self, source: Handle, target: Handle, data: bytes) -> None:
         from_port, to_port, kind, *reserved = data
-        programmatic = kind == EDGE_TYPE_PROGRAMMATIC
-        if to_port or any(reserved) or kind > 1 or from_port > _MOST_PORT or bool(from_port) != programmatic:
+        if to_port or any(reserved) or (from_port, kind) not in _EDGES:
             raise Problem(f"edge data with ports {from_port} and {to_port} and type {kind}; there is none such")
-        for handle in (source, target) if programmatic else ():
+        of_kernels = ([source] if from_port else []) + ([target] if kind == EDGE_TYPE_PROGRAMMATIC else [])
+        for handle in of_kernels:
             if handle in self.nodes and self.nodes[handle].kind.name != "kernel":
-                raise Problem(f"a programmatic edge joins kernels, and node {handle:#x} is none")
+                raise Problem(f"only kernels have ports and wait for programmatic edges, and node {handle:#x} is none")
 
 
 @dataclass

@@ -83,8 +83,8 @@ class Machine:
     build_only: bool = False
 
     def require_context(self, context: Handle) -> None:
-        """Refuse a node that is to run in a context which is not there."""
-        if context != self.context:
+        """Refuse a node that is to run in a context which is not there; NULL is the current one."""
+        if context not in (0, self.context):
             raise Problem(f"{context:#x} is not the context of this device", INVALID_CONTEXT)
 
     def require_memory(self, address: Address, nbytes: int) -> None:
@@ -153,7 +153,7 @@ def _read_kernel(machine: Machine, address: Address) -> _Launch:
     kernel = machine.kernels.get(handle)
     if kernel is None or not kernel.loaded:
         raise Problem(f"{handle:#x} is no kernel of a loaded library")
-    machine.require_context(int(fields["ctx"]) or machine.context)  # NULL is the current one
+    machine.require_context(int(fields["ctx"]))
     grid, block = Place(*fields["grid"].tolist()), Place(*fields["block"].tolist())
     _check_shape(kernel.image, grid, block, machine.limits)
     shared_bytes = int(fields["shared_bytes"])

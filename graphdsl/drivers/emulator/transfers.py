@@ -87,7 +87,7 @@ def _placed(machine: Machine, fields: np.void, side: str, shape: Extents) -> tup
     x, y, z, pitch, rows = (int(fields[f"{side}_{name}"]) for name in ("x_bytes", "y", "z", "pitch", "height"))
     if pitch and pitch < width + x:
         raise Problem(f"the {side} has a pitch of {pitch} bytes, and rows of {width} from byte {x}")
-    if pitch > machine.limits.max_pitch:
+    if pitch > machine.limits.max_pitch and shape[:2] != (1, 1):
         raise Problem(f"the {side} has a pitch of {pitch} bytes, and the device takes {machine.limits.max_pitch}")
     if rows and rows < height + y:
         raise Problem(f"the {side} has slices of {rows} rows, and {height} are copied from row {y}")
@@ -107,7 +107,7 @@ def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
             f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
             remedy="Build the graph anew.",
         )
-    if not (old.is_run and new.is_run):
+    if not (old.is_run and new.is_run) and new != old:
         raise Problem(
             f"a copy of several dimensions cannot be updated; it has {old.shape} slices, rows and bytes, and "
             f"{new.shape} are given",

@@ -174,4 +174,5 @@ def test_an_update_of_an_exec_keeps_the_attributes(nodes):
 
 def test_flags(nodes):
     nodes.device.graph_instantiate_with_params(nodes.graph, USE_NODE_PRIORITY)
-    refused(nodes.device.graph_instantiate_with_params, 801, nodes.graph, 1 << 20)
+    refused(nodes.device.graph_instantiate_with_params, 801, nodes.graph, 4)
+    refused(nodes.device.graph_instantiate_with_params, 1, nodes.graph, 1 << 20)
