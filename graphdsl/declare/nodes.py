@@ -250,9 +250,10 @@ class MemcpyNode(Node):
 
         Empty if the two differ in their number of dimensions, which a check reports.
         """
-        if self.nbytes is not None:
-            return (Dimension(self.nbytes, (1, 1)),)
-        return dimensions(self.destination, self.source) if self.destination.ndim == self.source.ndim else ()
+        destination, source = self.destination, self.source
+        if self.nbytes is not None or (destination.layout == "C" and source.layout == "C"):  # by far the most frequent
+            return (Dimension(self.size, (1, 1)),)
+        return dimensions(destination, source) if destination.ndim == source.ndim else ()
 
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.source, self.size)
@@ -288,7 +289,8 @@ class MemsetNode(Node):
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         """What is set, as rows of bytes."""
-        return dimensions(self.destination)
+        destination = self.destination
+        return (Dimension(destination.nbytes, (1,)),) if destination.layout == "C" else dimensions(destination)
 
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.value)

@@ -56,12 +56,19 @@ class Rows(NamedTuple):
         return self.text
 
 
+_ONE_RUN = Rows("one run of bytes", None)
+_ONE_ROW = Rows("one row", None)
+
+
 def kept_of_copy(node: MemcpyNode, side: str, values: Mapping[str, Any]) -> Rows:
     """Of one run of bytes nothing but that it is one; of several rows all that a side of a copy says."""
-    fields = {name: int(value_of(extent, values)) for name, extent in copied_rows(node.dimensions).items()}
+    dimensions = node.dimensions
+    if len(dimensions) == 1:
+        return _ONE_RUN
+    fields = {name: int(value_of(extent, values)) for name, extent in copied_rows(dimensions).items()}
     slices, rows, width = fields["depth"], fields["height"], fields["width"]
     if slices == rows == 1:
-        return Rows("one run of bytes", None)
+        return _ONE_RUN
     array: Array = getattr(node, side)
     address = values[array.buffer.name] + value_of(array.offset, values)
     text = f"{rows} rows of {width} bytes"
@@ -71,9 +78,11 @@ def kept_of_copy(node: MemcpyNode, side: str, values: Mapping[str, Any]) -> Rows
 
 def kept_of_memset(node: MemsetNode, values: Mapping[str, Any]) -> Rows:
     """Of one row nothing but that it is one; of several rows how many there are, how long, and how far apart."""
+    if len(node.dimensions) == 1:
+        return _ONE_ROW
     fields = {name: int(value_of(extent, values)) for name, extent in set_rows(node).items()}
     if fields["height"] == 1:
-        return Rows("one row", None)
+        return _ONE_ROW
     size = element_size(node.destination.dtype)
     text = f"{fields['height']} rows of {fields['width']} times {size} bytes, {fields['pitch']} bytes apart"
     return Rows(text, (size, *fields.values()))
