@@ -77,6 +77,10 @@ class Limits:
     max_pitch: int = 2**31 - 1
 
 
+Target = str | tuple[int, int] | Limits
+"""What stands for a device where there is none: a compute capability such as ``"sm_90"`` or ``(9, 0)``, or limits."""
+
+
 class _Multiprocessor(NamedTuple):
     """What differs from one compute capability to the next; shared memory in KiB."""
 

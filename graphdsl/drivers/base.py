@@ -16,7 +16,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.structs import EMPTY, GENERIC, HOST, KERNEL, MEMCPY, MEMSET
-from graphdsl.errors import DriverError
+from graphdsl.errors import DriverError, GraphdslError
 
 Handle = int
 Address = int
@@ -25,8 +25,10 @@ RESULT_NAMES = {
     0: "CUDA_SUCCESS",
     1: "CUDA_ERROR_INVALID_VALUE",
     2: "CUDA_ERROR_OUT_OF_MEMORY",
+    101: "CUDA_ERROR_INVALID_DEVICE",
     201: "CUDA_ERROR_INVALID_CONTEXT",
     209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    217: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
     400: "CUDA_ERROR_INVALID_HANDLE",
     500: "CUDA_ERROR_NOT_FOUND",
     600: "CUDA_ERROR_NOT_READY",
@@ -116,13 +118,45 @@ class Driver(Protocol):
     limits : Limits
         What the device can do.
     context : int
-        Handle of the context that nodes run in.
+        Handle of its context, which its nodes run in.
+    ordinal : int
+        Its number among the devices of the computer.
+    device_count : int
+        How many devices the computer has.
     """
 
-    name: str
-    emulated: bool
-    limits: Limits
-    context: Handle
+    @property
+    def name(self) -> str: ...
+    @property
+    def emulated(self) -> bool: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def context(self) -> Handle: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def device_count(self) -> int: ...
+
+    # Other devices
+
+    def sibling(self, ordinal: int) -> Driver:
+        """Another device of the computer, or this one; raises `GraphdslError` if there is none of that number.
+
+        Handles of graphs, execs, streams, events and kernels, and addresses of memory, are good on all of them.
+        """
+
+    def device_can_access_peer(self, peer: int) -> bool:
+        """True if kernels of this device can reach memory of the device ``peer`` (`cuDeviceCanAccessPeer`)."""
+
+    def ctx_enable_peer_access(self, context: Handle) -> None:
+        """Let kernels of this device reach the memory of the context's device (`cuCtxEnablePeerAccess`).
+
+        That they do already is no error.
+        """
+
+    def pointer_get_device(self, address: Address) -> int | None:
+        """Number of the device that has the memory at an address (`cuPointerGetAttribute`); None of host memory."""
 
     # Kernels
 
@@ -330,6 +364,18 @@ class Driver(Protocol):
 
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         """Enable or disable a kernel, memcpy or memset node of an exec (`cuGraphNodeSetEnabled`)."""
+
+
+def require_device(device: Driver, ordinal: Any) -> None:
+    """Refuse a number that no device of the computer has."""
+    count = device.device_count
+    if type(ordinal) is not int or not 0 <= ordinal < count:
+        raise GraphdslError(
+            f"the computer of {device.name} has {count} device{'s' if count != 1 else ''}, numbered from 0",
+            field="device",
+            value=ordinal,
+            remedy="Choose one of them.",
+        )
 
 
 class OneByOne:

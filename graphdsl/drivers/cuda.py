@@ -22,7 +22,15 @@ from cuda.core.utils import StridedMemoryView
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
-from graphdsl.drivers.base import UPDATE_RESULTS, Address, ExecUpdateError, Handle, InstantiateError, OneByOne
+from graphdsl.drivers.base import (
+    UPDATE_RESULTS,
+    Address,
+    ExecUpdateError,
+    Handle,
+    InstantiateError,
+    OneByOne,
+    require_device,
+)
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     EDGE_DATA,
@@ -31,6 +39,7 @@ from graphdsl.drivers.structs import (
     GENERIC,
     MEMCPY,
     MEMCPY_NODE,
+    MEMORY_TYPE_DEVICE,
     MEMSET,
     MEMSET_NODE,
 )
@@ -52,6 +61,7 @@ _three_words = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
+_PEER_ENABLED = driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
 # Driver attributes by the field of `Limits` that they fill.
 _LIMITS = {
@@ -185,6 +195,38 @@ class CudaDevice(OneByOne):
             yield
         finally:
             _call(driver.cuCtxPopCurrent)
+
+    # Other devices
+
+    @property
+    def device_count(self) -> int:
+        return int(_call(driver.cuDeviceGetCount))
+
+    def sibling(self, ordinal: int) -> CudaDevice:
+        require_device(self, ordinal)
+        return cuda_device(ordinal)
+
+    def device_can_access_peer(self, peer: int) -> bool:
+        return bool(_call(driver.cuDeviceCanAccessPeer, self.ordinal, peer))
+
+    def ctx_enable_peer_access(self, context: Handle) -> None:
+        with self._current():
+            (result,) = driver.cuCtxEnablePeerAccess(context, 0)
+        if result and result != _PEER_ENABLED:
+            raise _error("cuCtxEnablePeerAccess", result)
+
+    def pointer_get_device(self, address: Address) -> int | None:
+        kinds = driver.CUpointer_attribute
+        with self._current():
+            result, memory_type = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+            if result == _INVALID_VALUE:  # ordinary host memory, which the driver does not know
+                return None
+            if result:
+                raise _error("cuPointerGetAttribute", result)
+            managed = _call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
+            if managed or int(memory_type) != MEMORY_TYPE_DEVICE:  # managed memory is every device's
+                return None
+            return int(_call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))
 
     # Kernels
 

@@ -20,7 +20,7 @@ from numba.cuda import types
 from numba.cuda.np import numpy_support
 
 from graphdsl.declare.operands import key_text
-from graphdsl.drivers.emulator.memory import AddressSpace, Flags, Region
+from graphdsl.drivers.emulator.memory import Flags, Reach, Region
 from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, AccessError
 
 _INDEX_TYPES = (int, np.integer, slice, EllipsisType, type(None))
@@ -325,7 +325,7 @@ def as_dtype(numba_type: Any) -> np.dtype[Any]:
 
 
 def array_at(
-    space: AddressSpace,
+    space: Reach,
     address: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...],

@@ -8,6 +8,7 @@ lost. One lock guards everything: a host node must not wait for another thread t
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import itertools
 import random
@@ -18,23 +19,25 @@ import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_view
-from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
-from graphdsl.drivers.base import Address, Handle, OneByOne
+from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, Target, limits_of
+from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
 from graphdsl.drivers.emulator.instantiate import require_instantiable
+from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
 from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, read_conditional
-from graphdsl.drivers.emulator.nodes import LoadedKernel, Machine, NodeKind
+from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import (
     ILLEGAL_ADDRESS,
+    INVALID_DEVICE,
     INVALID_HANDLE,
-    NO_BINARY_FOR_GPU,
     NOT_FOUND,
     NOT_SUPPORTED,
+    PEER_ACCESS_UNSUPPORTED,
     AccessError,
     Problem,
 )
@@ -63,7 +66,7 @@ _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
 
 class Emulator(OneByOne):
-    """One emulated device; see `graphdsl.drivers.base.Driver` for the driver functions.
+    """One emulated device, the first of an emulated computer; see `graphdsl.drivers.base.Driver` for the functions.
 
     Parameters
     ----------
@@ -72,18 +75,22 @@ class Emulator(OneByOne):
         reverse insertion. A result that depends on it needs an edge.
     seed : int, optional
         Of the random order; by default another each time.
-    target : str, tuple of int, or Limits
-        Compute capability of the device, such as ``"sm_90"``.
+    target : str, tuple of int, or Limits, or a list of them
+        Compute capability of the device, such as ``"sm_90"``; a list has one for each device of the computer.
     memory_bytes : int
-        Device memory; that of the largest GPU by default. A byte takes two of this machine's once it is touched, and
-        nothing before.
+        Memory of each device; that of the largest GPU by default. A byte takes two of this machine's once it is
+        touched, and nothing before.
     build_only : bool
         Build graphs only, to look at the driver calls: external memory may lie on other devices, and launches are
         refused.
+    devices : int, optional
+        How many devices the computer has; by default one, or as many as ``target`` lists. `sibling` gives the others.
+    peer_access : bool
+        Whether each device can reach the memory of the others.
 
     Attributes
     ----------
-    name, emulated, limits, context
+    name, emulated, limits, context, ordinal, device_count
         As `Driver` has them.
     gate : Gate
         What all calls pass through.
@@ -95,7 +102,7 @@ class Emulator(OneByOne):
     Raises
     ------
     DeclarationError
-        If ``order`` or ``target`` is not known.
+        If ``order`` or ``target`` is not known, or there would be no device.
 
     Examples
     --------
@@ -112,9 +119,11 @@ class Emulator(OneByOne):
         self,
         order: Order = "declared",
         seed: int | None = None,
-        target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY,
+        target: Target | list[Target] = DEFAULT_CAPABILITY,
         memory_bytes: int = 288 * 2**30,
         build_only: bool = False,
+        devices: int | None = None,
+        peer_access: bool = True,
     ) -> None:
         if order not in ("declared", "random", "reverse"):
             raise DeclarationError(
@@ -123,23 +132,50 @@ class Emulator(OneByOne):
                 value=repr(order),
                 remedy='Pass order="declared".',
             )
-        limits = limits_of(target)
-        self.name = f"emulator ({limits.name})"
-        self.limits = replace(limits, name=self.name)
-        self.context: Handle = next(_handles)
         self.order = order
         self.gate = Gate()
         self.history = self.gate.history
         self.fail_next = self.gate.fail_next
         self.build_only = build_only
-        self._machine = Machine(AddressSpace(memory_bytes), self.limits, self.context, build_only=build_only)
+        made = _devices(target, devices)
+        self._machine = Machine(AddressSpace(memory_bytes), made, made[0], build_only=build_only)
+        self._peer_access = peer_access
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
         self._streams: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
         self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
-        self._fault: Problem | None = None
+        self._faults: list[Problem] = []  # one at most
+        self._siblings: list[Emulator] = []  # all devices, where there are several
+        if len(made) > 1:
+            self._siblings += [self, *(copy.copy(self) for _ in made[1:])]
+            for sibling, device in zip(self._siblings, made):
+                sibling._machine = replace(self._machine, device=device)
+
+    @property
+    def ordinal(self) -> int:
+        return self._machine.device.ordinal
+
+    @property
+    def limits(self) -> Limits:
+        return self._machine.device.limits
+
+    @property
+    def name(self) -> str:
+        return self._machine.device.limits.name
+
+    @property
+    def context(self) -> Handle:
+        return self._machine.device.context
+
+    @property
+    def device_count(self) -> int:
+        return len(self._machine.devices)
+
+    def sibling(self, ordinal: int) -> Emulator:
+        require_device(self, ordinal)
+        return self._siblings[ordinal] if self._siblings else self
 
     def __repr__(self) -> str:
         return f"<{self.name}, order={self.order!r}>"
@@ -169,21 +205,15 @@ class Emulator(OneByOne):
 
     def _report_fault(self) -> None:
         """Raise what went wrong in a node since the last report."""
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
-            raise fault
+        if self._faults:
+            raise self._faults.pop()
 
     # Kernels
 
     @driver_call("cuLibraryLoadData")
     def library_load_data(self, image: KernelImage) -> Handle:
-        major, minor = self.limits.compute_capability
-        if image.target[0] != major or image.target[1] > minor:
-            wanted, given = (f"sm_{a}{b}" for a, b in (self.limits.compute_capability, image.target))
-            raise Problem(
-                f"kernel {image.name!r} is compiled for {given}, and the device is {wanted}", NO_BINARY_FOR_GPU
-            )
-        kernel = LoadedKernel(image, max(self.limits.shared_bytes - image.shared_bytes, 0))
+        self._machine.device.require_runs(image)
+        kernel = LoadedKernel(image)
         library, handle = next(_handles), next(_handles)
         self._libraries[library] = handle
         self._machine.kernels[handle] = kernel
@@ -203,15 +233,11 @@ class Emulator(OneByOne):
 
     @driver_call("cuKernelSetAttribute")
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
-        found = _known(self._machine.kernels, kernel, "kernel")
-        most = self.limits.shared_optin_bytes - found.image.shared_bytes
-        if not 0 <= nbytes <= most:
-            raise Problem(f"{nbytes} bytes of dynamic shared memory, and {found.image.name!r} can have 0 to {most}")
-        found.max_shared_bytes = nbytes
+        _known(self._machine.kernels, kernel, "kernel").set_max_shared_bytes(self._machine.device, nbytes)
 
     @driver_call("cuKernelSetAttribute")
     def kernel_allow_large_clusters(self, kernel: Handle) -> None:
-        _known(self._machine.kernels, kernel, "kernel").large_clusters = True
+        _known(self._machine.kernels, kernel, "kernel").large_clusters.add(self.ordinal)
 
     @driver_call("cuLibraryUnload")
     def library_unload(self, library: Handle) -> None:
@@ -223,7 +249,7 @@ class Emulator(OneByOne):
 
     @driver_call("cuMemAlloc")
     def mem_alloc(self, nbytes: int) -> Address:
-        return self._machine.space.allocate(nbytes).base
+        return self._machine.space.allocate(nbytes, self.ordinal).base
 
     @driver_call("cuMemFree")
     def mem_free(self, address: Address) -> None:
@@ -284,6 +310,26 @@ class Emulator(OneByOne):
         nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
         data = self._machine.space.exposed(address, nbytes)
         return host_view(data.ctypes.data, shape, strides, dtype, owner)
+
+    # Other devices
+
+    @driver_call("cuDeviceCanAccessPeer")
+    def device_can_access_peer(self, peer: int) -> bool:
+        require_device(self, peer)
+        return self._peer_access and peer != self.ordinal
+
+    @driver_call("cuCtxEnablePeerAccess")
+    def ctx_enable_peer_access(self, context: Handle) -> None:
+        peer = self._machine.device_of(context)
+        if peer is self._machine.device:
+            raise Problem("a device is no peer of itself", INVALID_DEVICE)
+        if not self._peer_access:
+            raise Problem(f"{self.name} does not reach the memory of {peer.limits.name}", PEER_ACCESS_UNSUPPORTED)
+        self._machine.peers.add((self.ordinal, peer.ordinal))
+
+    @driver_call("cuPointerGetAttribute")
+    def pointer_get_device(self, address: Address) -> int | None:
+        return self._machine.space.owner(address)
 
     # Streams and events
 
@@ -402,12 +448,16 @@ class Emulator(OneByOne):
     def _add_conditional(self, graph: Graph, address: Address) -> Handle:
         fields = nodes.struct_at(address, CONDITIONAL_NODE)
         conditions = graph.root.conditions
-        form, size = read_conditional(fields, conditions, self.context)
+        form, size = read_conditional(fields, conditions)
         handles = np.array([next(_handles) for _ in range(size)], np.uint64)
         inside = tuple(Graph(graph.root) for _ in range(size))
         self._graphs.update(zip(handles.tolist(), inside))
         condition = int(fields["handle"])
-        node = Node(next(_handles), CONDITIONAL, Branch(form, condition, conditions[condition], handles))
+        node = Node(
+            next(_handles),
+            CONDITIONAL,
+            Branch(self._machine.device_of(int(fields["ctx"])), form, condition, conditions[condition], handles),
+        )
         conditions[condition].used = True
         graph.add(node)
         graph.inner[node.handle] = inside
@@ -424,7 +474,7 @@ class Emulator(OneByOne):
         if flags not in (0, CONDITION_ASSIGN_DEFAULT):
             raise Problem(f"flags {flags} of a condition; they are 0 or {CONDITION_ASSIGN_DEFAULT}")
         handle = next(_handles)
-        found.root.conditions[handle] = self._machine.conditions[handle] = Condition(default, bool(flags))
+        found.root.conditions[handle] = self._machine.conditions[handle] = Condition(default, bool(flags), self.context)
         return handle
 
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
@@ -509,7 +559,7 @@ class Emulator(OneByOne):
             # Kept for the next call that waits.
             if isinstance(problem, AccessError):
                 problem.code = ILLEGAL_ADDRESS
-            self._fault = problem
+            self._faults.append(problem)
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
@@ -570,6 +620,23 @@ def _kind_of(node_type: int) -> NodeKind:
     if kind is None:
         raise Problem(f"the emulator has no nodes of type {node_type}", NOT_SUPPORTED)
     return kind
+
+
+def _devices(target: Target | list[Target], count: int | None) -> tuple[Device, ...]:
+    """The devices of a computer; what messages call them tells them apart."""
+    targets = target if isinstance(target, list) else [target] * (1 if count is None else count)
+    if not targets or count not in (None, len(targets)):
+        raise DeclarationError(
+            "an emulated computer has one device at least, and each has one target",
+            field="devices",
+            value=count,
+            remedy="Pass how many there are, or a list of targets, one for each.",
+        )
+    made = []
+    for ordinal, limits in enumerate(map(limits_of, targets)):
+        which = f", device {ordinal}" if len(targets) > 1 else ""
+        made.append(Device(ordinal, replace(limits, name=f"emulator ({limits.name}{which})"), next(_handles)))
+    return tuple(made)
 
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass
 
 from graphdsl.drivers.base import Address, Handle
-from graphdsl.drivers.emulator.nodes import Machine, NodeKind, struct_at
+from graphdsl.drivers.emulator.machine import Machine
+from graphdsl.drivers.emulator.nodes import NodeKind, struct_at
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, INVALID_VALUE, Problem
 from graphdsl.drivers.structs import EVENT_NODE
 

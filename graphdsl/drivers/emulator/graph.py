@@ -138,6 +138,8 @@ class Condition:
         The value at the start of each launch.
     assigned : bool
         True if it is given that value then; otherwise it is undefined.
+    context : int
+        The context that its node and the kernels that set it are in.
     used : bool
         True once a conditional node asks it; there is one at most.
     value : int or None
@@ -146,6 +148,7 @@ class Condition:
 
     default: int
     assigned: bool
+    context: Handle
     used: bool = False
     value: int | None = None
 

@@ -21,7 +21,7 @@ from graphdsl.compile.signature import unpack
 from graphdsl.drivers.emulator.arrays import array_at, as_dtype, widen
 from graphdsl.drivers.emulator.device_api import DeviceApi
 from graphdsl.drivers.emulator.launch_control import Called, LaunchControl, Settable
-from graphdsl.drivers.emulator.memory import AddressSpace
+from graphdsl.drivers.emulator.memory import Reach
 from graphdsl.drivers.emulator.problems import ILLEGAL_ADDRESS, LAUNCH_FAILED, AccessError, Problem
 from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
 from graphdsl.drivers.emulator.translate import Translator
@@ -45,7 +45,7 @@ class EmulatedKernel:
 
     def run(
         self,
-        space: AddressSpace,
+        space: Reach,
         grid: Place,
         block: Place,
         shared_bytes: int,
@@ -58,7 +58,7 @@ class EmulatedKernel:
 
         Parameters
         ----------
-        space : AddressSpace
+        space : Reach
             Memory that addresses among the parameters lead to.
         grid, block : Place
             Shape of the launch.
@@ -108,7 +108,7 @@ class EmulatedKernel:
         api = DeviceApi()
         return api, Translator(api).function(self.image.function)
 
-    def _arguments(self, space: AddressSpace, parameters: bytes) -> list[Any]:
+    def _arguments(self, space: Reach, parameters: bytes) -> list[Any]:
         layout = self.image.layout
         try:
             values = unpack(layout, parameters)
@@ -132,7 +132,7 @@ class EmulatedKernel:
         return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, remedy, **details)
 
 
-def _argument(space: AddressSpace, value: Any, numba_type: Any, name: str) -> Any:
+def _argument(space: Reach, value: Any, numba_type: Any, name: str) -> Any:
     """An argument as the kernel sees it."""
     if isinstance(value, ArrayValue):
         element_type = numba_type.dtype if isinstance(numba_type, types.Array) else numba_type

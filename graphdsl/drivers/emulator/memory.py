@@ -18,7 +18,9 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Literal, TypeVar
+from collections import Counter
+from collections.abc import Collection
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -82,16 +84,19 @@ class Region:
         The contents; empty once released.
     written : numpy.ndarray of bool, or None
         Which bytes were written; None if all count as written.
+    device : int
+        Number of the device that has the memory; of host memory it says nothing.
     occupied : int
         Bytes of this machine that bulk writes have made it take.
     alive : bool
         False once released.
     """
 
-    __slots__ = ("alive", "base", "data", "kind", "nbytes", "occupied", "written")
+    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "written")
 
-    def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None) -> None:
+    def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None, device: int = 0) -> None:
         self.kind = kind
+        self.device = device
         self.base = base
         self.nbytes = data.size
         self.data = data
@@ -130,18 +135,25 @@ def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
     return Region(kind, base, np.full(nbytes, POISON, np.uint8), np.zeros(nbytes, np.bool_))
 
 
+class Reach(Protocol):
+    """Memory that a kernel can be given addresses of."""
+
+    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
+        """The allocation that holds ``nbytes`` at an address, and the offset in it; see `AddressSpace.locate`."""
+
+
 class AddressSpace:
-    """The memory of one emulated device.
+    """The memory of the emulated devices of one computer.
 
     Parameters
     ----------
     capacity : int
-        Bytes of device memory.
+        Bytes of memory of each device.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._used = 0
+        self._used: Counter[int] = Counter()
         self._occupied = 0
         self._bases: list[int] = []
         self._regions: list[Region] = []
@@ -155,8 +167,8 @@ class AddressSpace:
         """Allocations of a kind that have not been released, by address."""
         return [region for region in self._regions if region.alive and region.kind == kind]
 
-    def allocate(self, nbytes: int) -> Region:
-        """Allocate device memory.
+    def allocate(self, nbytes: int, device: int = 0) -> Region:
+        """Allocate memory of a device.
 
         Raises
         ------
@@ -165,15 +177,16 @@ class AddressSpace:
         """
         if nbytes < 1:
             raise Problem(f"an allocation of {nbytes} bytes; at least 1 is needed")
-        if self._used + nbytes > self.capacity:
+        used = self._used[device]
+        if used + nbytes > self.capacity:
             raise Problem(
-                f"{nbytes} bytes asked for, and {self._used} of the {self.capacity} bytes of the device are in use",
+                f"{nbytes} bytes asked for, and {used} of the {self.capacity} bytes of the device are in use",
                 OUT_OF_MEMORY,
                 "Release memory, or give the emulator more with memory_bytes=.",
             )
         data, written = (np.frombuffer(_mapped(nbytes, "to emulate device memory with"), np.uint8) for _ in range(2))
-        region = Region("device", _reserve(nbytes), data, written.view(np.bool_))
-        self._used += nbytes
+        region = Region("device", _reserve(nbytes), data, written.view(np.bool_), device)
+        self._used[device] += nbytes
         return self._add(region)
 
     def allocate_pinned(self, nbytes: int) -> Bytes:
@@ -206,7 +219,7 @@ class AddressSpace:
         if kind == "pinned":
             _return_pages(self._mappings[address])
         else:
-            self._used -= region.nbytes
+            self._used[region.device] -= region.nbytes
             self._occupied -= region.occupied
 
     def _before(self, address: int) -> Region | None:
@@ -218,6 +231,11 @@ class AddressSpace:
         """The allocation, released ones too, that an address lies in; None for ordinary host memory."""
         region = self._before(address)
         return region if region is not None and address < region.base + region.nbytes else None
+
+    def owner(self, address: int) -> int | None:
+        """Number of the device that has the memory at an address; None of host memory."""
+        region = self.find(address)
+        return None if region is None or region.kind != "device" else region.device
 
     def is_pageable(self, address: int) -> bool:
         """True for an address that is neither device memory nor pinned memory."""
@@ -245,6 +263,10 @@ class AddressSpace:
             text = f"{nbytes} bytes at offset {offset} of {region}"
             raise _access_error(OUTSIDE, text, address, nbytes, region)
         return region, offset
+
+    def reached_by(self, devices: Collection[int]) -> Reach:
+        """The memory of some devices, and all host memory."""
+        return _Part(self, devices)
 
     def reading(self, address: int, shape: int | tuple[int, ...], strides: tuple[int, ...] = (1,)) -> Bytes:
         """The bytes at an address, to read; ordinary host memory is taken as it is.
@@ -305,6 +327,21 @@ class AddressSpace:
             )
         region.occupied += added
         self._occupied += added
+
+
+class _Part:
+    """What is within reach; see `AddressSpace.reached_by`."""
+
+    def __init__(self, space: AddressSpace, devices: Collection[int]) -> None:
+        self._space = space
+        self._devices = devices
+
+    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
+        region, offset = self._space.locate(address, nbytes)
+        if region.kind == "device" and region.device not in self._devices:
+            text = f"{nbytes} bytes at offset {offset} of {region}, which device {region.device} has"
+            raise _access_error(OTHER_DEVICE, text, address, nbytes, region)
+        return region, offset
 
 
 _spaces: weakref.WeakSet[AddressSpace] = weakref.WeakSet()

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.graph import Condition
+from graphdsl.drivers.emulator.machine import Device
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import LAUNCH_FAILED, Problem
 from graphdsl.drivers.structs import CONDITIONAL_NODE
@@ -32,6 +33,8 @@ class Branch:
 
     Attributes
     ----------
+    device : Device
+        Where it runs, with all that is in its bodies.
     form : str
         ``"if"``, ``"while"`` or ``"switch"``.
     handle : int
@@ -42,13 +45,14 @@ class Branch:
         Handles of the graphs inside; the caller was given the address of this array.
     """
 
+    device: Device
     form: str
     handle: Handle
     condition: Condition
     bodies: np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
-def read_conditional(fields: np.void, conditions: dict[Handle, Condition], context: Handle) -> tuple[str, int]:
+def read_conditional(fields: np.void, conditions: dict[Handle, Condition]) -> tuple[str, int]:
     """Form and number of bodies of a conditional node; refuses what the driver refuses."""
     assert fields.dtype == CONDITIONAL_NODE, fields.dtype
     form, size, handle = int(fields["form"]), int(fields["size"]), int(fields["handle"])
@@ -61,7 +65,7 @@ def read_conditional(fields: np.void, conditions: dict[Handle, Condition], conte
     most = {"if": 2, "while": 1}.get(_FORMS[form])
     if not size or (most is not None and size > most):
         raise Problem(f"{size} bodies of a conditional node of type {_FORMS[form]}")
-    if int(fields["ctx"]) != context:
+    if int(fields["ctx"]) != conditions[handle].context:
         raise Problem(f"{int(fields['ctx']):#x} is not the context of the condition")
     return _FORMS[form], size
 

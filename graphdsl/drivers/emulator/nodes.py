@@ -18,79 +18,12 @@ import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
-from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.base import Address
 from graphdsl.drivers.emulator.attributes import Values, read_attribute, require_clusters
-from graphdsl.drivers.emulator.kernels import EmulatedKernel
-from graphdsl.drivers.emulator.memory import AddressSpace
-from graphdsl.drivers.emulator.problems import INVALID_CONTEXT, INVALID_HANDLE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
+from graphdsl.drivers.emulator.problems import INVALID_HANDLE, NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import Place
 from graphdsl.drivers.structs import HOST_NODE, KERNEL_NODE
-
-
-class LoadedKernel:
-    """A kernel of a loaded library.
-
-    Attributes
-    ----------
-    image : KernelImage
-        What was loaded.
-    emulated : EmulatedKernel
-        What runs.
-    max_shared_bytes : int
-        Dynamic shared memory that a launch may ask for.
-    large_clusters : bool
-        True if a cluster may have more blocks than every device has.
-    loaded : bool
-        False once the library is unloaded.
-    """
-
-    def __init__(self, image: KernelImage, max_shared_bytes: int) -> None:
-        self.image = image
-        self.emulated = EmulatedKernel(image)
-        self.max_shared_bytes = max_shared_bytes
-        self.large_clusters = False
-        self.loaded = True
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What nodes refer to.
-
-    Attributes
-    ----------
-    space : AddressSpace
-        Memory.
-    limits : Limits
-        What the device can do.
-    context : int
-        Handle of its context.
-    kernels : dict
-        Kernels by handle.
-    conditions : dict
-        Conditions by handle.
-    events : dict
-        Events by handle.
-    build_only : bool
-        True if nodes may refer to memory of other devices: none will run.
-    """
-
-    space: AddressSpace
-    limits: Limits
-    context: Handle
-    kernels: dict[Handle, LoadedKernel] = field(default_factory=dict)
-    conditions: dict[Handle, Any] = field(default_factory=dict)
-    events: dict[Handle, Any] = field(default_factory=dict)
-    build_only: bool = False
-
-    def require_context(self, context: Handle) -> None:
-        """Refuse a node that is to run in a context which is not there; NULL is the current one."""
-        if context not in (0, self.context):
-            raise Problem(f"{context:#x} is not the context of this device", INVALID_CONTEXT)
-
-    def require_memory(self, address: Address, nbytes: int) -> None:
-        """Refuse a node that refers to memory which is not there."""
-        if not self.build_only or self.space.find(address) is not None:
-            self.space.locate(address, nbytes)
 
 
 @dataclass(frozen=True)
@@ -137,6 +70,7 @@ def struct_at(address: Address, dtype: np.dtype[Any]) -> np.void:
 
 @dataclass(frozen=True)
 class _Launch:
+    device: Device
     kernel: LoadedKernel
     grid: Place
     block: Place
@@ -153,16 +87,17 @@ def _read_kernel(machine: Machine, address: Address) -> _Launch:
     kernel = machine.kernels.get(handle)
     if kernel is None or not kernel.loaded:
         raise Problem(f"{handle:#x} is no kernel of a loaded library")
-    machine.require_context(int(fields["ctx"]))
+    device = machine.device_of(int(fields["ctx"]))
+    device.require_runs(kernel.image)
     grid, block = Place(*fields["grid"].tolist()), Place(*fields["block"].tolist())
-    _check_shape(kernel.image, grid, block, machine.limits)
-    shared_bytes = int(fields["shared_bytes"])
-    if shared_bytes > kernel.max_shared_bytes:
+    _check_shape(kernel.image, grid, block, device.limits)
+    shared_bytes, most = int(fields["shared_bytes"]), kernel.max_shared_bytes(device)
+    if shared_bytes > most:
         raise Problem(
-            f"{shared_bytes} bytes of dynamic shared memory; {kernel.image.name!r} may have {kernel.max_shared_bytes}",
+            f"{shared_bytes} bytes of dynamic shared memory; {kernel.image.name!r} may have {most}",
             remedy="Raise it with kernel_set_max_shared_bytes before the node is added.",
         )
-    return _Launch(kernel, grid, block, shared_bytes, _read_parameters(kernel.image, fields, machine.limits))
+    return _Launch(device, kernel, grid, block, shared_bytes, _read_parameters(kernel.image, fields, device.limits))
 
 
 def _check_shape(image: KernelImage, grid: Place, block: Place, limits: Limits) -> None:
@@ -199,16 +134,21 @@ def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> byt
 
 def with_attribute(machine: Machine, launch: _Launch, number: int, address: Address) -> _Launch:
     """The launch of a kernel node once an attribute is set."""
-    value = read_attribute(number, address, machine.limits)
+    value = read_attribute(number, address, launch.device.limits)
     return replace(launch, attributes={**launch.attributes, number: value})
 
 
 def _require_launchable(machine: Machine, launch: _Launch) -> None:
-    require_clusters(launch.attributes, launch.grid, machine.limits, launch.kernel.large_clusters)
+    device = launch.device
+    require_clusters(
+        launch.attributes, launch.grid, device.limits, large_allowed=device.ordinal in launch.kernel.large_clusters
+    )
 
 
 def _accept_kernel(machine: Machine, old: _Launch, new: _Launch) -> _Launch:
     """An update of an exec carries no attributes: those that the node has stay."""
+    if new.device is not old.device:
+        raise Problem("a kernel node of an exec keeps its context", remedy="Build the graph anew.")
     made = replace(new, attributes=old.attributes)
     _require_launchable(machine, made)
     return made
@@ -223,13 +163,13 @@ def _run_kernel(machine: Machine, launch: _Launch, before_wait: Callable[[], Non
             "Keep it loaded as long as an exec refers to it.",
         )
     kernel.emulated.run(
-        machine.space,
+        machine.reach_of(launch.device),
         launch.grid,
         launch.block,
         launch.shared_bytes,
         launch.parameters,
         before_wait=before_wait,
-        conditions=machine.conditions,
+        conditions=machine.conditions_of(launch.device),
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphdsl.drivers.emulator.graph import Exec, Node
+from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.nesting import CHILD, chosen
-from graphdsl.drivers.emulator.nodes import Machine
 from graphdsl.drivers.emulator.overlap import Overlap
 from graphdsl.drivers.emulator.problems import Problem
 

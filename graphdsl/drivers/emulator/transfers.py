@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphdsl.drivers.base import Address
+from graphdsl.drivers.emulator.machine import Device, Machine
 from graphdsl.drivers.emulator.memory import span
-from graphdsl.drivers.emulator.nodes import Machine, NodeKind, struct_at
+from graphdsl.drivers.emulator.nodes import NodeKind, struct_at
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
 from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, MEMSET_NODE
 
@@ -22,15 +23,20 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a copy: where its first byte lies, and the bytes from a slice, a row, a byte to the next."""
+    """One side of a copy: where its first byte lies, and the bytes from a slice, a row, a byte to the next.
+
+    ``owner`` is the number of the device that has the memory; None of host memory.
+    """
 
     address: Address
     strides: Extents
     memory_type: int
+    owner: int | None
 
 
 @dataclass(frozen=True)
 class _Copy:
+    device: Device
     destination: _Side
     source: _Side
     shape: Extents
@@ -38,6 +44,10 @@ class _Copy:
     @property
     def memory_types(self) -> tuple[int, int]:
         return self.destination.memory_type, self.source.memory_type
+
+    @property
+    def owners(self) -> tuple[int | None, ...]:
+        return self.destination.owner, self.source.owner
 
     @property
     def is_run(self) -> bool:
@@ -51,15 +61,16 @@ _MEMORY_TYPE_UNIFIED = 4
 
 def _read_memcpy(machine: Machine, address: Address) -> _Copy:
     fields = struct_at(address, MEMCPY_NODE)
-    machine.require_context(int(fields["ctx"]))
+    device = machine.device_of(int(fields["ctx"]))
     width, height, depth = (int(fields[name]) for name in ("width", "height", "depth"))
     if not width or not height or not depth:
         raise Problem(f"a copy of width {width}, height {height} and depth {depth}; none may be 0")
-    destination, source = (_side(machine, fields, side, (depth, height, width)) for side in ("destination", "source"))
-    return _Copy(destination, source, (depth, height, width))
+    shape = (depth, height, width)
+    destination, source = (_side(machine, device, fields, side, shape) for side in ("destination", "source"))
+    return _Copy(device, destination, source, shape)
 
 
-def _side(machine: Machine, fields: np.void, side: str, shape: Extents) -> _Side:
+def _side(machine: Machine, device: Device, fields: np.void, side: str, shape: Extents) -> _Side:
     """Where a side of a copy lies; with unified addressing the address tells what memory it is."""
     kind = int(fields[f"{side}_memory_type"])
     if kind == _MEMORY_TYPE_ARRAY:
@@ -69,7 +80,7 @@ def _side(machine: Machine, fields: np.void, side: str, shape: Extents) -> _Side
     base = int(fields[f"{side}_{'host' if kind == MEMORY_TYPE_HOST else 'device'}"])
     if not base:
         raise Problem(f"the address of the {side} is NULL")
-    offset, strides = _placed(machine, fields, side, shape)
+    offset, strides = _placed(device, fields, side, shape)
     address, nbytes = base + offset, span(shape, strides)
     if not machine.space.is_pageable(address):
         machine.require_memory(address, nbytes)
@@ -78,17 +89,17 @@ def _side(machine: Machine, fields: np.void, side: str, shape: Extents) -> _Side
             f"the {side} {address:#x} is declared to be device memory, and is ordinary host memory",
             remedy="Declare it as host memory, or allocate it with mem_alloc or mem_host_alloc.",
         )
-    return _Side(address, strides, kind)
+    return _Side(address, strides, kind, machine.space.owner(address))
 
 
-def _placed(machine: Machine, fields: np.void, side: str, shape: Extents) -> tuple[int, Extents]:
+def _placed(device: Device, fields: np.void, side: str, shape: Extents) -> tuple[int, Extents]:
     """Bytes from the base of a side to its first byte, and its strides; a pitch or height of 0 is the least."""
     _, height, width = shape
     x, y, z, pitch, rows = (int(fields[f"{side}_{name}"]) for name in ("x_bytes", "y", "z", "pitch", "height"))
     if pitch and pitch < width + x:
         raise Problem(f"the {side} has a pitch of {pitch} bytes, and rows of {width} from byte {x}")
-    if pitch > machine.limits.max_pitch and shape[:2] != (1, 1):
-        raise Problem(f"the {side} has a pitch of {pitch} bytes, and the device takes {machine.limits.max_pitch}")
+    if pitch > device.limits.max_pitch and shape[:2] != (1, 1):
+        raise Problem(f"the {side} has a pitch of {pitch} bytes, and the device takes {device.limits.max_pitch}")
     if rows and rows < height + y:
         raise Problem(f"the {side} has slices of {rows} rows, and {height} are copied from row {y}")
     pitch = pitch or width + x
@@ -102,6 +113,7 @@ def _run_memcpy(machine: Machine, copy: _Copy) -> None:
 
 
 def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
+    _require_places(old.device, new.device, old.owners, new.owners)
     if old.memory_types != new.memory_types:
         raise Problem(
             f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
@@ -116,13 +128,27 @@ def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
     return new
 
 
+def _require_places(old: Device, new: Device, before: tuple[int | None, ...], after: tuple[int | None, ...]) -> None:
+    """Refuse another context, and memory of another device in the place of memory of one."""
+    if new is not old:
+        raise Problem("a copy or memset of an exec keeps its context", remedy="Build the graph anew.")
+    for was, is_now in zip(before, after):
+        if None not in (was, is_now) and was != is_now:
+            raise Problem(
+                f"memory of device {is_now} in the place of memory of device {was}; an update keeps the device",
+                remedy="Build the graph anew.",
+            )
+
+
 # Memset
 
 
 @dataclass(frozen=True)
 class _Fill:
-    """A memset; ``shape`` counts rows, elements and the bytes of an element."""
+    """A memset; ``shape`` counts rows, elements and the bytes of an element; ``owner`` as for a copy."""
 
+    device: Device
+    owner: int | None
     destination: Address
     pattern: bytes
     shape: Extents
@@ -131,7 +157,7 @@ class _Fill:
 
 def _read_memset(machine: Machine, address: Address) -> _Fill:
     fields = struct_at(address, MEMSET_NODE)
-    machine.require_context(int(fields["ctx"]))
+    device = machine.device_of(int(fields["ctx"]))
     size, width, height = int(fields["element_size"]), int(fields["width"]), int(fields["height"])
     destination = int(fields["destination"])
     if size not in (1, 2, 4):
@@ -146,9 +172,16 @@ def _read_memset(machine: Machine, address: Address) -> _Fill:
             f"the destination {destination:#x} and the pitch {pitch} are not aligned to elements of {size} bytes"
         )
     shape, strides = (height, width, size), (pitch, size, 1)
-    machine.require_memory(destination, span(shape, strides))
+    machine.require_memory(destination, span(shape, strides), device)
     # Bits of the value beyond the element are ignored, as the driver does.
-    return _Fill(destination, int(fields["value"]).to_bytes(4, "little")[:size], shape, strides)
+    return _Fill(
+        device,
+        machine.space.owner(destination),
+        destination,
+        int(fields["value"]).to_bytes(4, "little")[:size],
+        shape,
+        strides,
+    )
 
 
 def _run_memset(machine: Machine, fill: _Fill) -> None:
@@ -157,6 +190,7 @@ def _run_memset(machine: Machine, fill: _Fill) -> None:
 
 
 def _accept_memset(machine: Machine, old: _Fill, new: _Fill) -> _Fill:
+    _require_places(old.device, new.device, (old.owner,), (new.owner,))
     height = old.shape[0]
     if new.shape[0] != height:
         raise Problem(f"a memset must keep its height, {height}; {new.shape[0]} given", remedy="Build the graph anew.")

@@ -12,7 +12,8 @@ from typing import Any
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.graph import Exec, Graph, Node
-from graphdsl.drivers.emulator.nodes import KERNEL, Machine
+from graphdsl.drivers.emulator.machine import Machine
+from graphdsl.drivers.emulator.nodes import KERNEL
 from graphdsl.drivers.emulator.problems import Problem, UpdateProblem
 from graphdsl.drivers.structs import COOPERATIVE, PRIORITY
 

@@ -225,7 +225,7 @@ def sets(x):
 
 
 def condition(value: int | None = None) -> Condition:
-    return Condition(0, False, value=value)
+    return Condition(0, False, context=1, value=value)
 
 
 def values_of(conditions: dict[int, Condition]) -> dict[int, int | None]:
