@@ -229,7 +229,10 @@ def pitch_limit(context: Context, found: Found) -> Iterator[Finding]:
         dimensions = context.dimensions(node)
         if dimensions is None or len(dimensions) > 3:
             continue
-        for (side, array), pitch in zip(sides(node), padded(dimensions)[1].strides, strict=True):
+        slices, rows, _ = padded(dimensions)
+        if slices.extent == rows.extent == 1:  # the driver looks at no pitch then
+            continue
+        for (side, array), pitch in zip(sides(node), rows.strides, strict=True):
             if pitch > most:
                 yield found(
                     f"{context.limits.name} takes rows of a copy up to {most} bytes apart, and these are {pitch}",
@@ -278,8 +281,9 @@ def memset_alignment(context: Context, found: Found) -> Iterator[Finding]:
         if dimensions is None or region is None or len(dimensions) > 2:
             continue
         size = element_size(node.destination.dtype)
-        pitch = padded(dimensions)[1].strides[0]
-        if pitch % size or region.offset % size:
+        _, rows, _ = padded(dimensions)
+        pitch = rows.strides[0]
+        if region.offset % size or (rows.extent > 1 and pitch % size):
             yield found(
                 f"rows of a memset begin at multiples of {size} bytes, and these begin at byte {region.offset} of "
                 f"{node.destination.buffer.name!r}, {pitch} bytes apart",

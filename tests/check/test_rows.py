@@ -119,7 +119,8 @@ def test_the_largest_pitch(demo):
     g.memcpy(wide[:, :16], ends, name="destination")
     g.memcpy(ends, wider[:, :16], name="right")
     g.memcpy(ends[:1], wide[:1, :16], name="one_row")
-    assert [(each.code, each.node, each.field) for each in cheap(g).errors] == [
+    g.memcpy(ends[: demo.n], wide[: demo.n, :16], name="one_row_by_a_param")
+    assert [(each.code, each.node, each.field) for each in cheap(g, values={"n": 1}).errors] == [
         ("GD326", "source", "source"),
         ("GD326", "destination", "destination"),
     ]
@@ -142,6 +143,12 @@ def test_alignment_of_memsets(demo, typestr, stride, index, right):
     odd = demo.g.external("odd", described((stride,), (8,), typestr))
     demo.g.memset(odd[index], 0, name="fill")
     assert errors(demo.g) == ([] if right else [("GD327", "fill", "destination")])
+
+
+def test_one_row_of_a_memset_needs_no_aligned_pitch(demo):
+    demo.g.memset(demo.g.external("odd", described((6,), (8,)))[: demo.n], 0, name="fill")
+    assert errors(demo.g, values={"n": 1}) == []
+    assert errors(demo.g, values={"n": 2}) == [("GD327", "fill", "destination")]
 
 
 def test_short_rows_are_pointed_out(demo):

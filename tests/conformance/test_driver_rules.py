@@ -228,7 +228,11 @@ def test_arguments_are_copied_by_the_call(seam, memory):
         ("other", "dd", {"height": 4, "source_pitch": 64, "source_x_bytes": 56}, INVALID_VALUE),
         ("other", "dd", {"height": 2, "source_pitch": 64, "source_x_bytes": SIZE - 80}, INVALID_VALUE),
         ("other", "dd", {"height": 4, "depth": 2, "source_height": 4, "destination_height": 6}, 0),
+        ("other", "dd", {"height": 4, "destination_pitch": 15}, INVALID_VALUE),
         ("other", "dd", {"height": 4, "depth": 2, "source_height": 3}, INVALID_VALUE),
+        ("other", "dd", {"height": 4, "depth": 2, "destination_height": 3}, INVALID_VALUE),
+        ("other", "dd", {"height": 4, "depth": 2, "source_height": SIZE // 16 - 4}, 0),
+        ("other", "dd", {"height": 4, "depth": 2, "source_height": SIZE // 16 - 3}, INVALID_VALUE),
         ("other", "dd", {"height": 4, "depth": 2, "source_height": 4, "source_y": 1}, INVALID_VALUE),
     ],
 )
@@ -263,6 +267,9 @@ def test_copies(seam, memory, source, kinds, fields, code):
         ("device", 0, 3, 4, {"height": 4, "pitch": 8}, INVALID_VALUE),
         ("device", 0, 3, 4, {"height": 4, "pitch": 0}, INVALID_VALUE),
         ("device", 0, 1, 4, {"height": 4, "pitch": 6}, INVALID_VALUE),
+        ("device", 0, 1, 2, {"height": 4, "pitch": 6}, 0),
+        ("device", 0, 1, 2, {"height": 4, "pitch": 7}, INVALID_VALUE),
+        ("device", 0, 1, 1, {"height": 4, "pitch": 7}, 0),
         ("device", 0, 16, 4, {"height": SIZE // 64, "pitch": 64}, 0),
         ("device", 0, 16, 4, {"height": SIZE // 64 + 1, "pitch": 64}, INVALID_VALUE),
     ],
@@ -272,6 +279,19 @@ def test_memsets(seam, memory, target, shift, count, size, fields, code):
     params = seam.memset(memory[target] + shift, 1, count, size, **fields)
     assert code_of(seam.node, graph, "memset", params) == code
     seam.finish(seam.exec_of(graph))
+
+
+def test_a_pitch_of_nothing_is_the_width(seam, memory):
+    numbers = np.arange(64, dtype=np.int32)
+    seam.device.memcpy_htod(memory["other"], numbers, seam.stream)
+    graph = seam.device.graph_create()
+    params = seam.memcpy(memory["device"], memory["other"], 16, height=3, depth=2, destination_pitch=32)
+    seam.node(graph, "memcpy", params)
+    seam.finish(seam.exec_of(graph))
+    found = seam.download(memory["device"], (8, 8), np.int32)
+    np.testing.assert_array_equal(found[:6, :4], numbers[:24].reshape(6, 4))
+    assert not found[:, 4:].any()
+    assert not found[6:].any()
 
 
 @pytest.mark.parametrize(("size", "value"), [(1, 0x1FF), (2, 0x1FFFF)])
@@ -453,6 +473,15 @@ def test_a_copy_of_rows_is_not_changed(seam, memory, shift, fields, code):
     node = seam.node(graph, "memcpy", seam.memcpy(memory["device"], memory["other"], 16, **given))
     params = seam.memcpy(memory["device"] + shift, memory["other"], 16, **(given | fields))
     assert code_of(seam.update, seam.exec_of(graph), node, "memcpy", params) == code
+
+
+@pytest.mark.parametrize("fields", [{}, {"width": 32}, {"source_pitch": 128}, {"destination_pitch": 0}])
+def test_a_copy_of_one_row_is_changed_whatever_its_pitch(seam, memory, fields):
+    given = {"source_pitch": 64, "destination_pitch": 64}
+    graph = seam.device.graph_create()
+    node = seam.node(graph, "memcpy", seam.memcpy(memory["device"], memory["other"], 16, **given))
+    params = seam.memcpy(memory["device"] + 64, memory["other"], 16, **(given | fields))
+    assert code_of(seam.update, seam.exec_of(graph), node, "memcpy", params) == 0
 
 
 @pytest.mark.parametrize(
