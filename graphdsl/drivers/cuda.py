@@ -1,4 +1,4 @@
-"""The seam over a CUDA device: `cuda.bindings` for graphs, `cuda.core` for devices, modules and views of memory.
+"""The seam over a CUDA device: `cuda.bindings` for driver calls, `cuda.core` for devices and views of memory.
 
 Imported only when a GPU is asked for. This module must not decide anything about graphs: it calls, and turns result
 codes into errors.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from cuda.core import Buffer, Device, ObjectCode
+from cuda.core import Buffer, Device
 from cuda.core.utils import StridedMemoryView
 
 from graphdsl.compile.image import KernelImage
@@ -135,7 +135,6 @@ def devices() -> list[str]:
     return [Device(ordinal).name for ordinal in range(_call(driver.cuDeviceGetCount))]
 
 
-@functools.cache
 def cuda_device(ordinal: int = 0) -> CudaDevice:
     """The CUDA device of that ordinal; always the same object.
 
@@ -165,7 +164,15 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
             value=f"cuda({ordinal})",
             remedy="Use graphdsl.emulator(), or run `graphdsl doctor` to see what is missing.",
         )
-    return CudaDevice(ordinal)
+    with _making:  # functools.cache would let two threads make two
+        found = _devices.get(ordinal)
+        if found is None:
+            found = _devices[ordinal] = CudaDevice(ordinal)
+        return found
+
+
+_devices: dict[int, CudaDevice] = {}
+_making = threading.RLock()
 
 
 class CudaDevice(OneByOne):
@@ -181,8 +188,6 @@ class CudaDevice(OneByOne):
             self.limits = _limits(device)
         self.ordinal = ordinal
         self.name = f"{device.name} (cuda:{ordinal})"
-        self._lock = threading.Lock()
-        self._libraries: dict[Handle, tuple[ObjectCode, Any]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -231,18 +236,12 @@ class CudaDevice(OneByOne):
     # Kernels
 
     def library_load_data(self, image: KernelImage) -> Handle:
-        code = ObjectCode.from_cubin(image.cubin, name=image.name)
         with self._current():
-            kernel = code.get_kernel(image.entry)  # cuda.core loads the library here
-        library = int(code.handle)
-        with self._lock:
-            self._libraries[library] = (code, kernel)
-        return library
+            return int(_call(driver.cuLibraryLoadData, image.cubin, None, None, 0, None, None, 0))
 
     def library_get_kernel(self, library: Handle, name: str) -> Handle:
-        code, _ = self._libraries[library]
         with self._current():
-            kernel = int(code.get_kernel(name).handle)
+            kernel = int(_call(driver.cuLibraryGetKernel, library, name.encode()))
             # Lazy loading would move the load into the first launch.
             _call(driver.cuFuncLoad, _call(driver.cuKernelGetFunction, kernel))
         return kernel
@@ -269,8 +268,8 @@ class CudaDevice(OneByOne):
             _call(driver.cuKernelSetAttribute, attribute, 1, kernel, self.ordinal)
 
     def library_unload(self, library: Handle) -> None:
-        with self._lock, self._current():
-            del self._libraries[library]  # cuda.core unloads it with the last reference
+        with self._current():
+            _call(driver.cuLibraryUnload, library)
 
     # Memory
 
