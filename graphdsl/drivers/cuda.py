@@ -31,6 +31,7 @@ from graphdsl.drivers.base import (
     OneByOne,
     require_device,
 )
+from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     EDGE_DATA,
@@ -60,6 +61,7 @@ _SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Mem
 _three_words = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
+_NOT_PERMITTED = driver.CUresult.CUDA_ERROR_NOT_PERMITTED
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 _PEER_ENABLED = driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
@@ -84,8 +86,10 @@ _LARGE_PARAMETERS_SINCE = 12010
 def _error(call: str, result: Any, details: str | None = None) -> DriverError:
     _, name = driver.cuGetErrorName(result)
     _, text = driver.cuGetErrorString(result)
-    said = (text or b"").decode()
-    return DriverError(call, int(result), (name or b"CUDA_ERROR_UNKNOWN").decode(), details or said or None)
+    said, remedy = details or (text or b"").decode() or None, None
+    if result == _NOT_PERMITTED and in_host_function():
+        said, remedy = RULE, REMEDY
+    return DriverError(call, int(result), (name or b"CUDA_ERROR_UNKNOWN").decode(), said, remedy=remedy)
 
 
 def _call(function: Any, *args: Any) -> Any:

@@ -12,21 +12,21 @@ from contextlib import suppress
 from typing import Any
 
 from graphdsl.drivers.base import Address, Driver
+from graphdsl.drivers.releases import release, settle
 from graphdsl.errors import DriverError
-from graphdsl.run.host_thread import outside_host_functions
 
 
 def freed_with(owner: object, free: Callable[..., None], *args: Any) -> None:
-    """Call ``free`` once ``owner`` is gone.
+    """Call ``free`` once ``owner`` is gone, where that is possible; see `graphdsl.drivers.releases`.
 
     Not at exit: the driver's own teardown comes then. A context lost to a fault refuses even this; it is gone whole.
     """
 
-    def release() -> None:
+    def action() -> None:
         with suppress(DriverError):
             free(*args)
 
-    weakref.finalize(owner, outside_host_functions, release).atexit = False
+    weakref.finalize(owner, release, action).atexit = False
 
 
 class DeviceBlock:
@@ -39,7 +39,7 @@ class DeviceBlock:
     """
 
     def __init__(self, device: Driver, nbytes: int) -> None:
-        self.address: Address = device.mem_alloc(nbytes)
+        self.address: Address = _allocated(device, nbytes)
         freed_with(self, device.mem_free, self.address)
 
 
@@ -57,3 +57,17 @@ class HostBlock:
         self.address: Address = array.ctypes.data
         self.__array_interface__: dict[str, Any] = dict(array.__array_interface__)
         freed_with(self, device.mem_free_host, array)
+
+
+_OUT_OF_MEMORY = 2
+_PATIENCE = 10.0  # seconds
+
+
+def _allocated(device: Driver, nbytes: int) -> Address:
+    """Device memory; where there is none left, what was dropped and not yet given back is waited for."""
+    try:
+        return device.mem_alloc(nbytes)
+    except DriverError as problem:
+        if problem.code != _OUT_OF_MEMORY or not settle(_PATIENCE):
+            raise
+        return device.mem_alloc(nbytes)

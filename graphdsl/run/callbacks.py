@@ -17,9 +17,10 @@ from typing import Any
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.nodes import HostNode
 from graphdsl.declare.operands import Array
+from graphdsl.drivers.host_threads import host_function
+from graphdsl.drivers.releases import host_nodes_done, host_nodes_in_flight
 from graphdsl.errors import CallbackError, Location
 from graphdsl.run.binding import Memory
-from graphdsl.run.host_thread import host_function
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,9 @@ class HostCall:
     location: Location
 
     def run(self) -> None:
-        """Make the call; keep what it raises."""
+        """Make the call; keep what it raises, which nobody may raise into a thread of the driver."""
         try:
-            with host_function():
-                self.function(*self.args)
+            self.function(*self.args)
         except BaseException as problem:
             self.failures.append(self._failure(problem))
 
@@ -75,7 +75,13 @@ _counter = itertools.count(1)
 
 
 def _run(token: int | None) -> None:
-    call = _calls.get(token or 0)
+    with host_function():
+        _make(token or 0)
+
+
+def _make(token: int) -> None:
+    # A function of its own: what it alone refers to is dropped while the thread is still marked.
+    call = _calls.get(token)
     if call is not None:
         call.run()
 
@@ -113,6 +119,15 @@ class HostCalls:
         if type(argument) is tuple:
             return tuple(self._argument(item, values) for item in argument)
         return value_of(argument, values)
+
+    def launched(self) -> None:
+        """Note that the calls may be made from now on."""
+        if self._tokens:
+            host_nodes_in_flight(self)
+
+    def waited(self) -> None:
+        """Note that no launch is in flight."""
+        host_nodes_done(self)
 
     def release(self, token: int) -> None:
         """Forget a call that no launch can make any more."""

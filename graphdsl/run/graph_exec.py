@@ -23,13 +23,15 @@ from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
+from graphdsl.drivers.releases import release
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import build
+from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.device_array import DeviceArray
-from graphdsl.run.host_thread import in_host_function, outside_host_functions
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.preflight import Preflight
@@ -108,7 +110,8 @@ class GraphExec:
         self._log = log = CallLog()
         with ExitStack() as resources:
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
-            self._finalizer = weakref.finalize(self, _close, device, self._pending, resources.pop_all())
+            self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
+        self._finalizer = weakref.finalize(self, release, self._ending.unseen)
         self._stream, self._graph_exec = parts.stream, parts.graph_exec
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
         self._shadow, self._sender = parts.shadow, parts.sender
@@ -201,6 +204,7 @@ class GraphExec:
                 self._tell_of_streams()
             self._pending[handle] = stream
             self._last_stream = handle
+            self._hosts.launched()
 
     def _tell_of_streams(self) -> None:
         """The driver serialises the launches of one exec without a word; whoever asked for two streams should know."""
@@ -222,6 +226,7 @@ class GraphExec:
         CallbackError
             If a host node raised; further ones wait for the next call.
         """
+        self._require_no_host_function("waiting for")
         self._require_usable()
         with self._named_faults():
             self._drain()
@@ -233,6 +238,7 @@ class GraphExec:
             handle, _ = self._pending.popitem()
             self.device.stream_synchronize(handle)
         self._last_stream = None
+        self._hosts.waited()
         self._retired.drain()
 
     @contextmanager
@@ -510,18 +516,23 @@ class GraphExec:
         CallbackError
             If a host node raised and nobody has been told.
         """
-        if in_host_function():
-            raise GraphdslError(
-                "a host function may make no driver calls, and closing an exec does",
-                field="exec",
-                value=self.name,
-                remedy="Close it after the launch.",
-            )
+        self._require_no_host_function("closing")
         self._lose(self._unusable or "the exec is closed")
-        with self._named_faults():
-            self._finalizer()
+        if self._finalizer.detach() is not None:
+            with self._named_faults():
+                self._ending.run()
         if self._hosts.failures:
             raise self._hosts.failures.popleft()
+
+    def _require_no_host_function(self, doing: str) -> None:
+        """The driver refuses calls there; waiting for another thread that makes one would never end."""
+        if in_host_function():
+            raise GraphdslError(
+                f"{RULE}, and {doing} an exec does",
+                field="exec",
+                value=self.name,
+                remedy=REMEDY,
+            )
 
     def _lose(self, why: str) -> None:
         """From now on the exec refuses to be used; the shortest way to a launch asks nothing, so it is replaced."""
@@ -548,15 +559,29 @@ def _refuse(why: str, name: str) -> NoReturn:
     raise ExecUnusableError(why, field="exec", value=name, remedy="Instantiate the graph again.")
 
 
-def _close(device: Driver, pending: dict[Handle, Any], resources: ExitStack) -> None:
-    """Release everything, even if the launches in flight failed."""
+class _Ending:
+    """What is to do at the end of an exec."""
 
-    def release() -> None:
-        with resources:
-            for handle in pending:
-                device.stream_synchronize(handle)
+    def __init__(self, device: Driver, pending: Mapping[Handle, Any], hosts: HostCalls, resources: ExitStack) -> None:
+        self._device = device
+        self._pending = pending
+        self._hosts = hosts
+        self._resources = resources
 
-    outside_host_functions(release)
+    def run(self) -> None:
+        """Wait for the launches in flight and release everything, even if they failed."""
+        with self._resources as resources:  # what was put there last runs first
+            resources.callback(self._hosts.waited)
+            for handle in self._pending:
+                resources.callback(self._device.stream_synchronize, handle)
+
+    def unseen(self) -> None:
+        """The same for an exec that nobody closed: nobody will ask what its host nodes raised."""
+        try:
+            self.run()
+        finally:
+            for failure in self._hosts.failures:
+                _logger.error("an exec was dropped before anybody was told: %s", failure)
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:

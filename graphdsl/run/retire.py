@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from graphdsl.drivers.base import Driver, Handle
 
+_MOST_SPARE = 64  # a launch that takes long lets many wait at once; their number must not stay
+
 
 class Retired:
     """Releases, in the order in which they became due.
@@ -48,7 +50,10 @@ class Retired:
 
     def _release_first(self) -> None:
         event, releases = self._waiting.popleft()
-        self._spare.append(event)
+        if len(self._spare) < _MOST_SPARE:
+            self._spare.append(event)
+        else:
+            self._device.event_destroy(event)
         _run(releases)
 
 

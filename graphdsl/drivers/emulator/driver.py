@@ -1,9 +1,10 @@
 """The emulated device: every driver function of the seam, with the driver's rules and codes, on a machine with no GPU.
 
-Handles are numbers that are never used twice. A launch runs its nodes at once, in the calling thread. What goes wrong
-in a node ends the launch, is kept, and is raised by the next call that would wait for it or follows it: a synchronise,
-a copy to or from the host, an upload or a launch. Then the emulator can be used again; on a GPU the context would be
-lost. One lock guards everything: a host node must not wait for another thread that calls the emulator.
+Handles are numbers that are never used twice. A launch runs its nodes at once, in the calling thread, unless it calls
+host nodes or follows one that does (`in_flight`). What goes wrong in a node ends the launch, is kept, and is raised by
+the next call that would wait for it or follows it: a synchronise, a copy to or from the host, an upload or a launch.
+Then the emulator can be used again; on a GPU the context would be lost. One lock guards everything; it is open while a
+host node runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import itertools
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
+from graphdsl.drivers.emulator.in_flight import InFlight
 from graphdsl.drivers.emulator.instantiate import require_instantiable
 from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
@@ -35,7 +38,9 @@ from graphdsl.drivers.emulator.problems import (
     ILLEGAL_ADDRESS,
     INVALID_DEVICE,
     INVALID_HANDLE,
+    LAUNCH_FAILED,
     NOT_FOUND,
+    NOT_READY,
     NOT_SUPPORTED,
     PEER_ACCESS_UNSUPPORTED,
     AccessError,
@@ -43,6 +48,7 @@ from graphdsl.drivers.emulator.problems import (
 )
 from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.emulator.whole_update import update_whole
+from graphdsl.drivers.releases import settle
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     CHILD_GRAPH_NODE,
@@ -138,10 +144,11 @@ class Emulator(OneByOne):
         self.fail_next = self.gate.fail_next
         self.build_only = build_only
         made = _devices(target, devices)
-        self._machine = Machine(AddressSpace(memory_bytes), made, made[0], build_only=build_only)
+        self._machine = Machine(AddressSpace(memory_bytes), made, made[0], self.gate, build_only=build_only)
         self._peer_access = peer_access
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Handle] = {}  # kernel of each
+        self._in_flight = InFlight(self.gate)
         self._streams: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
@@ -184,7 +191,8 @@ class Emulator(OneByOne):
 
     @property
     def live(self) -> dict[str, int]:
-        """How many of each kind of resource have not been given back."""
+        """How many of each kind of resource have not been given back, once all that was dropped is."""
+        settle()
         space = self._machine.space
         with self.gate.lock:
             return {
@@ -267,24 +275,21 @@ class Emulator(OneByOne):
 
     @driver_call("cuMemcpyHtoDAsync")
     def memcpy_htod(self, destination: Address, source: np.ndarray[Any, Any], stream: Handle) -> None:
-        self._report_fault()
-        self._check_stream(stream)
+        self._wait_for_stream(stream)
         if source.size:
             self._on_device(destination)
             self._machine.space.writing(destination, source.nbytes)[:] = _bytes(source)
 
     @driver_call("cuMemcpyDtoHAsync")
     def memcpy_dtoh(self, destination: np.ndarray[Any, Any], source: Address, stream: Handle) -> None:
-        self._report_fault()
-        self._check_stream(stream)
+        self._wait_for_stream(stream)
         if destination.size:
             self._on_device(source)
             _bytes(destination)[:] = self._machine.space.reading(source, destination.nbytes)
 
     @driver_call("cuMemcpy3DAsync")
     def memcpy_3d(self, params: Address, stream: Handle) -> None:
-        self._report_fault()
-        self._check_stream(stream)
+        self._wait_for_stream(stream)
         transfers.MEMCPY.run(self._machine, transfers.MEMCPY.read(self._machine, params))
 
     def _on_device(self, address: Address) -> None:
@@ -339,7 +344,11 @@ class Emulator(OneByOne):
 
     @driver_call("cuStreamSynchronize")
     def stream_synchronize(self, stream: Handle) -> None:
+        self._wait_for_stream(stream)
+
+    def _wait_for_stream(self, stream: Handle) -> None:
         self._check_stream(stream)
+        self._in_flight.wait(self._in_flight.last(stream))
         self._report_fault()
 
     @driver_call("cuStreamDestroy")
@@ -356,6 +365,8 @@ class Emulator(OneByOne):
     def event_elapsed_time(self, start: Handle, end: Handle) -> float:
         self._report_fault()
         first, last = self._event(start), self._event(end)
+        if not first.done or not last.done:
+            raise Problem("an event is recorded behind work that has not ended", NOT_READY)
         if not first.timing or not last.timing or first.recorded is None or last.recorded is None:
             raise Problem("the time is between two events with timing that were recorded", INVALID_HANDLE)
         return (last.recorded - first.recorded) * 1e3
@@ -364,17 +375,18 @@ class Emulator(OneByOne):
     def event_record(self, event: Handle, stream: Handle) -> None:
         found = self._event(event)
         self._check_stream(stream)
-        found.record()
+        found.record(self._in_flight.last(stream))
 
     @driver_call("cuEventQuery")
     def event_query(self, event: Handle) -> bool:
-        self._event(event)
+        found = self._event(event)
         self._report_fault()
-        return True
+        return found.done
 
     @driver_call("cuEventSynchronize")
     def event_synchronize(self, event: Handle) -> None:
-        self._event(event)
+        found = self._event(event)
+        self.gate.wait_until(lambda: found.done)
         self._report_fault()
 
     @driver_call("cuEventDestroy")
@@ -541,9 +553,9 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphUpload")
     def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
-        self._report_fault()
-        _known(self._execs, graph_exec, "exec")
-        self._check_stream(stream)
+        found = _known(self._execs, graph_exec, "exec")
+        self._in_flight.wait(found.last)
+        self._wait_for_stream(stream)
 
     @driver_call("cuGraphLaunch")
     def graph_launch(self, graph_exec: Handle, stream: Handle) -> None:
@@ -552,6 +564,28 @@ class Emulator(OneByOne):
         self._check_stream(stream)
         if self._machine.build_only:
             raise Problem("this emulator only builds graphs", NOT_SUPPORTED, "Make one without build_only=True.")
+        if self._in_flight.last(stream) or not (found.last is None or found.last.done) or self._may_block(found):
+            found.last = self._in_flight.leave(stream, partial(self._run_left, found.as_now()), found.last)
+            for node in found.of_kind(EVENT_RECORD):
+                event_of(self._machine, node.params, INVALID_HANDLE).behind = found.last
+        else:
+            self._run_launch(found)
+
+    def _may_block(self, found: Exec) -> bool:
+        """True if a node may have to wait for something that happens outside of the launch."""
+        waits = found.of_kind(EVENT_WAIT)
+        events = (self._machine.events.get(node.params) for node in waits)
+        return bool(found.of_kind(nodes.HOST)) or any(event is not None and not event.done for event in events)
+
+    def _run_left(self, found: Exec) -> None:
+        """Run a launch in a thread of the emulator, behind others that may have failed."""
+        try:
+            if not self._faults:
+                self._run_launch(found)
+        except BaseException as problem:
+            self._faults.append(Problem(f"{type(problem).__name__}: {problem}", LAUNCH_FAILED))
+
+    def _run_launch(self, found: Exec) -> None:
         found.reset_conditions()
         try:
             run(found, self._machine)

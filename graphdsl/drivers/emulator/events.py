@@ -1,6 +1,6 @@
 """Events of the emulator, and the nodes that record and wait for them.
 
-A launch runs its nodes at once, so what a node waits for is done already.
+An event is recorded at once, unless what comes before it is in flight.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.emulator.in_flight import Launch
 from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.nodes import NodeKind, struct_at
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, INVALID_VALUE, Problem
@@ -25,14 +26,23 @@ class Event:
         True if it keeps the time.
     recorded : float or None
         Seconds at which it was recorded last; None if it never was.
+    behind : Launch or None
+        The launch in flight that records it, or that it is recorded behind.
     """
 
     timing: bool
     recorded: float | None = None
+    behind: Launch | None = None
 
-    def record(self) -> None:
-        """Record it now."""
+    @property
+    def done(self) -> bool:
+        """True if what comes before its last record has ended."""
+        return self.behind is None or self.behind.done
+
+    def record(self, behind: Launch | None = None) -> None:
+        """Record it now, or behind a launch in flight."""
         self.recorded = time.perf_counter()
+        self.behind = behind
 
 
 def event_of(machine: Machine, handle: Handle, code: int = INVALID_VALUE) -> Event:
@@ -52,11 +62,15 @@ def _read(machine: Machine, address: Address) -> Handle:
     return handle
 
 
-EVENT_RECORD = NodeKind(
-    "event record", _read, lambda machine, handle: event_of(machine, handle, INVALID_HANDLE).record()
-)
-EVENT_WAIT = NodeKind("event wait", _read, lambda machine, handle: _require(machine, handle))
+def _record(machine: Machine, handle: Handle) -> None:
+    event_of(machine, handle, INVALID_HANDLE).record()
+    machine.gate.announce()
 
 
-def _require(machine: Machine, handle: Handle) -> None:
-    event_of(machine, handle, INVALID_HANDLE)
+def _wait(machine: Machine, handle: Handle) -> None:
+    event = event_of(machine, handle, INVALID_HANDLE)
+    machine.gate.wait_until(lambda: event.done)
+
+
+EVENT_RECORD = NodeKind("event record", _read, _record)
+EVENT_WAIT = NodeKind("event wait", _read, _wait)

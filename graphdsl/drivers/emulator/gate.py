@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from graphdsl.drivers.emulator.nodes import in_host_function
 from graphdsl.drivers.emulator.problems import NOT_PERMITTED, Problem
+from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
+from graphdsl.drivers.releases import postponed
 
 _HISTORY = 1000
 
@@ -24,13 +25,14 @@ class Gate:
     Attributes
     ----------
     lock : threading.RLock
-        Held during every call.
+        Held during every call, but not while a host node runs.
     history : collections.deque of str
         Names of the driver functions that were called, the last 1,000 of them.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self._ended = threading.Condition(self.lock)
         self.history: deque[str] = deque(maxlen=_HISTORY)
         self._planned: dict[str, list[tuple[int, int]]] = {}
 
@@ -50,12 +52,34 @@ class Gate:
             self._planned.setdefault(call, []).append((after, code))
 
     @contextmanager
+    def held(self) -> Iterator[None]:
+        """Around what nobody else may interrupt."""
+        with postponed(), self.lock:
+            yield
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Lets others through for a while, in the middle of a call."""
+        self.lock.release()
+        try:
+            yield
+        finally:
+            self.lock.acquire()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Let others through until a condition holds; whoever brings it about calls `announce`."""
+        self._ended.wait_for(condition)
+
+    def announce(self) -> None:
+        """Let those who wait look again."""
+        self._ended.notify_all()
+
+    @contextmanager
     def passing(self, call: str) -> Iterator[None]:
         """Around one call."""
         if in_host_function():
-            rule = "a host node may make no driver calls"
-            raise Problem(rule, NOT_PERMITTED, "Make the call in another node or after the launch.").error(call)
-        with self.lock:
+            raise Problem(RULE, NOT_PERMITTED, REMEDY).error(call)
+        with self.held():
             self.history.append(call)
             try:
                 self._fail_as_planned(call)

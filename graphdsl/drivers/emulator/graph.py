@@ -8,13 +8,17 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import Problem
 from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
+
+if TYPE_CHECKING:
+    from graphdsl.drivers.emulator.in_flight import Launch
 
 _EDGES = {(0, 0), (1, 1), (2, 0), (2, 1)}
 """Port and type that go together: full, programmatic, and the launch order, of either type."""
@@ -170,11 +174,14 @@ class Exec:
         For each node those that it comes after, as `Graph` has them.
     by_priority : bool
         True if it was instantiated so that the priorities of nodes count.
+    last : Launch or None
+        Its last launch that was left to a thread.
     """
 
     def __init__(self, source: Graph, order: Order, rng: random.Random, by_priority: bool = False) -> None:
         self.source = source
         self.by_priority = by_priority
+        self.last: Launch | None = None
         self.inner = {
             handle: tuple(Exec(graph, order, rng, by_priority) for graph in graphs)
             for handle, graphs in source.inner.items()
@@ -201,6 +208,19 @@ class Exec:
             return self.nodes[handle]
         inside = (inner._find(handle) for execs in self.inner.values() for inner in execs)
         return next((node for node in inside if node is not None), None)
+
+    def of_kind(self, kind: NodeKind) -> list[Node]:
+        """The nodes of a kind, here and inside of others."""
+        found = [node for node in self.nodes.values() if node.kind is kind]
+        return found + [node for execs in self.inner.values() for inner in execs for node in inner.of_kind(kind)]
+
+    def as_now(self) -> Exec:
+        """The exec with its nodes as they are now: later updates do not change it."""
+        made = copy(self)
+        made.last = None
+        made.nodes = {handle: copy(node) for handle, node in self.nodes.items()}
+        made.inner = {handle: tuple(inner.as_now() for inner in execs) for handle, execs in self.inner.items()}
+        return made
 
     def reset_conditions(self) -> None:
         """Give conditions their defaults, as the start of a launch does."""

@@ -12,6 +12,7 @@ from typing import Any
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.base import Address, Handle
+from graphdsl.drivers.emulator.gate import Gate
 from graphdsl.drivers.emulator.kernels import EmulatedKernel
 from graphdsl.drivers.emulator.memory import AddressSpace, Reach
 from graphdsl.drivers.emulator.problems import INVALID_CONTEXT, NO_BINARY_FOR_GPU, Problem
@@ -92,6 +93,8 @@ class Machine:
         By their numbers.
     device : Device
         The one whose context is current.
+    gate : Gate
+        What all calls pass through.
     kernels : dict
         Kernels by handle.
     conditions : dict
@@ -107,6 +110,7 @@ class Machine:
     space: AddressSpace
     devices: tuple[Device, ...]
     device: Device
+    gate: Gate
     kernels: dict[Handle, LoadedKernel] = field(default_factory=dict)
     conditions: dict[Handle, Any] = field(default_factory=dict)
     events: dict[Handle, Any] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +22,7 @@ from graphdsl.drivers.emulator.attributes import Values, read_attribute, require
 from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import Place
+from graphdsl.drivers.host_threads import host_function
 from graphdsl.drivers.structs import HOST_NODE, KERNEL_NODE
 
 
@@ -183,12 +183,6 @@ class _HostCall:
 
 
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_this_thread = threading.local()
-
-
-def in_host_function() -> bool:
-    """True in a thread that runs a host node: it may make no driver calls."""
-    return getattr(_this_thread, "is_host_function", False)
 
 
 def _read_host(machine: Machine, address: Address) -> _HostCall:
@@ -199,15 +193,8 @@ def _read_host(machine: Machine, address: Address) -> _HostCall:
 
 
 def _run_host(machine: Machine, call: _HostCall) -> None:
-    """Call the function in a thread of its own, as the driver does."""
-
-    def run() -> None:
-        _this_thread.is_host_function = True
+    with machine.gate.open(), host_function():
         _HostFunction(call.function)(call.user_data)
-
-    thread = threading.Thread(target=run, name="graphdsl emulator host node", daemon=True)
-    thread.start()
-    thread.join()
 
 
 KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, _accept_kernel, _require_launchable, can_disable=True)

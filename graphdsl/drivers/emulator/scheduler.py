@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.drivers.host_threads import host_function
+
 WARP = 32
 
 
@@ -90,7 +92,10 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         with np.errstate(all="ignore"):
             while True:
-                self.turn.get()._drain(self)
+                scheduler = self.turn.get()
+                # The launch that it belongs to holds the emulator: a call from here would wait for that for ever.
+                with host_function():
+                    scheduler._drain(self)
 
 
 _idle_workers: list[_Worker] = []

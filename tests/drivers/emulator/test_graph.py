@@ -77,9 +77,11 @@ def test_an_exec_keeps_what_the_graph_was(bench: Bench) -> None:
     graph_exec = device.graph_instantiate_with_params(graph)
     device.graph_add_host_node(graph, bench.host(lambda data: seen.append("second")))
     device.graph_launch(graph_exec, bench.stream)
+    device.stream_synchronize(bench.stream)
     assert seen == ["first"]
     device.graph_destroy(graph)
     device.graph_launch(graph_exec, bench.stream)
+    device.stream_synchronize(bench.stream)
     assert seen == ["first"] * 2
 
 
@@ -184,4 +186,5 @@ def test_independent_nodes_run_in_the_order_asked_for(order: Order, wanted: str)
     for name in "abc":
         bench.device.graph_add_host_node(graph, bench.host(lambda data, name=name: seen.append(name)))
     bench.launch(graph)
+    bench.device.stream_synchronize(bench.stream)
     assert "".join(seen) == wanted

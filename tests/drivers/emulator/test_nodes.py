@@ -185,6 +185,7 @@ def test_host_nodes_run_in_a_thread_of_the_driver(bench: Bench) -> None:
         (bench.device.graph_add_host_node, params), (lambda graph, _: bench.device.graph_add_empty_node(graph), 0)
     )
     bench.launch(graph)
+    bench.device.stream_synchronize(bench.stream)
     assert [data for data, _ in seen] == [42]
     assert seen[0][1] != threading.get_ident()
 
@@ -204,6 +205,7 @@ def test_host_nodes_make_no_driver_calls(bench: Bench) -> None:
             codes.append(caught.value.code)
 
     bench.launch(bench.chain((bench.device.graph_add_host_node, bench.host(call)))[0])
+    bench.device.stream_synchronize(bench.stream)
     assert codes == [800] * 3
 
 
@@ -252,6 +254,7 @@ def test_updates_of_host_nodes(bench: Bench) -> None:
     new = bench.host(lambda data: seen.append("new"))
     bench.device.graph_exec_host_node_set_params(graph_exec, node, new)
     bench.device.graph_launch(graph_exec, bench.stream)
+    bench.device.stream_synchronize(bench.stream)
     assert seen == ["old", "new"]
 
 
