@@ -15,6 +15,7 @@ from graphdsl.declare.embed import bound_operands, checked_child, copy_level
 from graphdsl.declare.event import Event, event_handle, require_event
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
+    allocated_array,
     arguments,
     checked_dtype,
     checked_function,
@@ -28,12 +29,14 @@ from graphdsl.declare.given import (
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
+    AllocNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
     Form,
+    FreeNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -146,11 +149,15 @@ class Definition(Level):
         """
         return self._buffer(name, shape, dtype, "pinned" if pinned else "pageable")
 
-    def _buffer(self, name: str, shape: Any, dtype: Any, space: Space, pitch: Any = None) -> Buffer:
+    def _buffer(
+        self, name: str, shape: Any, dtype: Any, space: Space, pitch: Any = None, *, allocated: bool = False
+    ) -> Buffer:
         full = self._operand_name(name)
         extents, made_of = checked_shape(shape, full), checked_dtype(dtype, full)
         strides = checked_strides(extents, made_of, pitch, full)
-        made = Buffer(full, extents, made_of, space, self.root, strides=strides, location=declared_here())
+        made = Buffer(
+            full, extents, made_of, space, self.root, strides=strides, allocated=allocated, location=declared_here()
+        )
         self.operands[full] = made
         return made
 
@@ -372,6 +379,57 @@ class Definition(Level):
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""
         return self._add(EmptyNode(self._node_name(name, "empty"), self, declared_here()), after)
+
+    def alloc(
+        self, name: str, shape: int | tuple[int, ...], dtype: Any, *, node: str | None = None, after: NodeOrNodes = ()
+    ) -> AllocNode:
+        """Declare that a node allocates an array of the device, which is there until a `free` of it.
+
+        The driver gives arrays that are never there at the same time the same memory, and gives memory back when no
+        graph uses it. For arrays that are there between launches, use `device_array`.
+
+        Parameters
+        ----------
+        name : str
+            Of the array, unique among the operands; a scope prefixes it.
+        shape, dtype
+            As for `device_array`.
+        node : str, optional
+            Name of the node; by default made from that of the array.
+        after : node or list of nodes
+            What it is ordered after.
+
+        Returns
+        -------
+        AllocNode
+            Its ``array`` is what kernels and copies take.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> graph = Definition("demo")
+        >>> alloc = graph.alloc("scratch", 1024, np.float32)
+        >>> _ = alloc >> graph.memset(alloc.array, 0) >> graph.free(alloc)
+        >>> list(graph.dag)
+        ['alloc_scratch', 'set_scratch', 'free_scratch']
+        """
+        full = self._node_name(node, f"alloc_{name}")
+        array = self._buffer(name, shape, dtype, "device", allocated=True)
+        return self._add(AllocNode(full, self, declared_here(), array), after)
+
+    def free(self, what: AllocNode | Buffer, *, name: str | None = None, after: NodeOrNodes = ()) -> FreeNode:
+        """Declare that a node frees what an `alloc` of this graph allocated.
+
+        Parameters
+        ----------
+        what : AllocNode or Buffer
+            The node that allocated it, or its array.
+        name, after
+            As for `kernel`.
+        """
+        array = allocated_array(what, name)
+        full = self._node_name(name, f"free_{_last(array)}")
+        return self._add(FreeNode(full, self, declared_here(), array), after)
 
     def record(self, event: Event, *, name: str | None = None, after: NodeOrNodes = ()) -> EventRecordNode:
         """Declare that ``event`` is recorded: whoever waits for it waits for what is ordered before this node.

@@ -126,6 +126,7 @@ def _attributes(graph: Definition) -> Iterator[LaunchAttributes]:
 
 def _bind(made: Substitutes, operand: Operand, value: Any, node: str) -> None:
     if isinstance(operand, Buffer):
+        _require(not operand.allocated, operand, value, node, "nothing: the child allocates it itself")
         _require_alike(operand, value, node)
         made.arrays[operand] = value
     elif isinstance(operand, Event):

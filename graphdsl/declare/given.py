@@ -13,8 +13,8 @@ import numpy as np
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel, is_deferred
-from graphdsl.declare.nodes import Dim3
-from graphdsl.declare.operands import Array, Extent, contiguous_strides
+from graphdsl.declare.nodes import AllocNode, Dim3
+from graphdsl.declare.operands import Array, Buffer, Extent, contiguous_strides
 from graphdsl.errors import DeclarationError
 
 
@@ -134,6 +134,20 @@ def require_array(operand: Any, node: str | None, field: str) -> None:
             value=f"{operand!r} of type {type(operand).__name__}",
             remedy="Declare it with device_array, host_array or external.",
         )
+
+
+def allocated_array(what: Any, node: str | None) -> Buffer:
+    """The array that an alloc node allocates, given the node or the array."""
+    array = what.array if isinstance(what, AllocNode) else what
+    if isinstance(array, Buffer) and array.allocated:
+        return array
+    raise DeclarationError(
+        "a free node frees what an alloc node of the graph allocates",
+        node=node,
+        field="array",
+        value=f"{what!r} of type {type(what).__name__}",
+        remedy="Pass what graph.alloc gave. Arrays of device_array live as long as the exec.",
+    )
 
 
 def arguments(args: Any, node: str | None = None, kernel: Kernel | None = None) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Scalar
 from graphdsl.declare.kernel import Kernel
-from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.operands import Array, Buffer, Extent
 from graphdsl.declare.rows import Dimension, dimensions
 from graphdsl.errors import DeclarationError, Location
 
@@ -422,6 +422,52 @@ class ConditionalNode(Node):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class AllocNode(Node):
+    """Allocates memory of the device, which is there until a node frees it.
+
+    Attributes
+    ----------
+    array : Buffer
+        The memory.
+    """
+
+    __slots__ = ("array",)
+    kind = "alloc"
+
+    def __init__(self, name: str, definition: Definition, location: Location, array: Buffer) -> None:
+        super().__init__(name, definition, location)
+        self.array = array
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.array,)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield "array", self.array
+
+
+class FreeNode(Node):
+    """Frees what an alloc node of the graph allocated.
+
+    Attributes
+    ----------
+    array : Buffer
+        The memory.
+    """
+
+    __slots__ = ("array",)
+    kind = "free"
+
+    def __init__(self, name: str, definition: Definition, location: Location, array: Buffer) -> None:
+        super().__init__(name, definition, location)
+        self.array = array
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.array,)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        yield "array", self.array
 
 
 class EventNode(Node):

@@ -115,9 +115,11 @@ class Buffer(Array):
         For external memory, what keeps it where it is, such as an export of the owner's buffer.
     readonly : bool
         True if the owner of external memory forbids writing.
+    allocated : bool
+        True for memory that a node of the graph allocates and another one frees: it is there between them alone.
     """
 
-    __slots__ = ("_space", "definition", "keep", "location", "name", "owner", "readonly")
+    __slots__ = ("_space", "allocated", "definition", "keep", "location", "name", "owner", "readonly")
 
     def __init__(
         self,
@@ -131,9 +133,11 @@ class Buffer(Array):
         owner: Any = None,
         keep: Any = None,
         readonly: bool = False,
+        allocated: bool = False,
         location: Location | None = None,
     ) -> None:
         self.name = name
+        self.allocated = allocated
         self.buffer = self
         self.offset = 0
         self.shape = shape

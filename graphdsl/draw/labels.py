@@ -11,9 +11,11 @@ from typing import Any
 
 from graphdsl.declare.expressions import BinaryExpr
 from graphdsl.declare.nodes import (
+    AllocNode,
     ChildNode,
     ConditionalNode,
     EventNode,
+    FreeNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -109,6 +111,16 @@ def _(node: ConditionalNode) -> str:
 @essentials.register
 def _(node: EventNode) -> str:
     return str(node.event)
+
+
+@essentials.register
+def _(node: AllocNode) -> str:
+    return f"{operand_text(node.array)}, {bytes_text(node.array.allocation_nbytes)}"
+
+
+@essentials.register
+def _(node: FreeNode) -> str:
+    return operand_text(node.array)
 
 
 def operand_text(operand: Any) -> str:

@@ -279,10 +279,13 @@ class Driver(Protocol):
     def graph_kernel_node_get_attribute(self, node: Handle, attribute: int, value: Address) -> None:
         """Write the value that an attribute of a kernel node has to an address (`cuGraphKernelNodeGetAttribute`)."""
 
-    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
-        """Add a node of any kind without dependencies (`cuGraphAddNode`); ``params`` is a `NODE_PARAMS`.
+    def graph_add_node(
+        self, graph: Handle, params: Address, dependencies: np.ndarray[Any, Any] | None = None
+    ) -> Handle:
+        """Add a node of any kind (`cuGraphAddNode`); ``params`` is a `NODE_PARAMS`.
 
-        What the driver gives back besides the node, it writes into the params.
+        What the driver gives back besides the node, it writes into the params. ``dependencies`` are the handles
+        (uint64) of the nodes that it comes after: where memory is allocated, the driver wants to know them now.
         """
 
     def graph_child_graph_node_get_graph(self, node: Handle) -> Handle:

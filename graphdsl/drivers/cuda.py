@@ -392,8 +392,12 @@ class CudaDevice(OneByOne):
             found = _call(driver.cuGraphKernelNodeGetAttribute, node, driver.CUkernelNodeAttrID(attribute))
         ctypes.memmove(value, found.getPtr(), ATTRIBUTE_VALUE_BYTES)
 
-    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
-        return int(_call(driver.cuGraphAddNode, graph, None, None, 0, driver.CUgraphNodeParams(_ptr=params)))
+    def graph_add_node(
+        self, graph: Handle, params: Address, dependencies: np.ndarray[Any, Any] | None = None
+    ) -> Handle:
+        before = None if dependencies is None else [driver.CUgraphNode(handle) for handle in dependencies.tolist()]
+        struct = driver.CUgraphNodeParams(_ptr=params)
+        return int(_call(driver.cuGraphAddNode, graph, before, None, len(before or ()), struct))
 
     def graph_child_graph_node_get_graph(self, node: Handle) -> Handle:
         return int(_call(driver.cuGraphChildGraphNodeGetGraph, node))

@@ -129,9 +129,31 @@ CONDITIONAL_NODE = np.dtype(
 EVENT_NODE = np.dtype([("event", np.uint64)])
 """``CUDA_EVENT_RECORD_NODE_PARAMS``, and ``CUDA_EVENT_WAIT_NODE_PARAMS``."""
 
+ALLOC_NODE = np.dtype(
+    {
+        "names": ["allocation_type", "handle_types", "location_type", "location", "nbytes", "address"],
+        "formats": [np.uint32, np.uint32, np.uint32, np.int32, np.uint64, np.uint64],
+        "offsets": [0, 4, 8, 12, 104, 112],
+        "itemsize": 120,
+    }
+)
+"""``CUDA_MEM_ALLOC_NODE_PARAMS_v2``: the driver writes to ``address`` where the memory is."""
+
+ALLOCATION_PINNED = 1
+LOCATION_DEVICE = 1
+"""``CU_MEM_ALLOCATION_TYPE_PINNED``, which memory of a device is, too, and ``CU_MEM_LOCATION_TYPE_DEVICE``."""
+
+FREE_NODE = np.dtype([("address", np.uint64)])
+"""``CUDA_MEM_FREE_NODE_PARAMS``."""
+
+OWNERSHIP_COPY, OWNERSHIP_MOVE = 0, 1
+"""What becomes of the graph that a child node is made from."""
+
 NODE_TYPE_CHILD = 4
 NODE_TYPE_EVENT_WAIT = 6
 NODE_TYPE_EVENT_RECORD = 7
+NODE_TYPE_ALLOC = 10
+NODE_TYPE_FREE = 11
 NODE_TYPE_CONDITIONAL = 13
 """``CUgraphNodeType`` in `NODE_PARAMS`."""
 

@@ -88,5 +88,10 @@ def plan(definition: Definition) -> Plan:
         buffers=buffers,
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
-        memory=place(buffer for buffer in buffers.values() if buffer.space == "device" and not buffer.external),
+        memory=place(filter(_is_placed, buffers.values())),
     )
+
+
+def _is_placed(buffer: Buffer) -> bool:
+    """True for an array of the device that every exec owns from its beginning to its end."""
+    return buffer.space == "device" and not buffer.external and not buffer.allocated

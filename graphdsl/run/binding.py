@@ -67,6 +67,8 @@ class Memory:
             if arena is not None and name in plan.memory.offsets:
                 self.kept[name] = arena
                 values[name] = arena.address + plan.memory.offsets[name]
+            elif buffer.allocated:
+                continue  # the driver gives its address when its node is added
             elif buffer.external:
                 self.owners[name], self.kept[name], values[name] = bound.get(name) or self._declared(buffer)
             else:

@@ -105,10 +105,10 @@ def build(
     retired = Retired(device)
     resources.callback(retired.close)
     graph = begin(made, device, current, resources, log)
-    packing = Packing(made.nodes, loaded, device.context, Shared(current))
+    packing = Packing(made.nodes, loaded, device.context, device.ordinal)
     shadow = Shadow(made.nodes, current, packing, device.limits, hosts)
     _allow(made.nodes, loaded, current, log)
-    emitted = emit(made, graph, packing, device, stream, resources, log)
+    emitted = emit(made, graph, packing, Shared(current), device, stream, resources, log)
     sender = Sender(shadow.nodes, packing, device, emitted.graph_exec, emitted.handles)
     return Parts(stream, emitted.graph_exec, memory, hosts, retired, shadow, sender)
 

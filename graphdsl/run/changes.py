@@ -14,11 +14,13 @@ from graphdsl.declare.attributes import ATTRIBUTES
 from graphdsl.declare.event import require_event
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
 from graphdsl.declare.nodes import (
+    AllocNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
+    FreeNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -191,6 +193,8 @@ CHANGES: dict[type[Node], Changes] = {
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
     EventRecordNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
     EventWaitNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
+    AllocNode: Changes(fixed={"array": _NEW_EXEC}),
+    FreeNode: Changes(fixed={"array": _NEW_EXEC}),
     ConditionalNode: Changes(fixed={"condition": _NEW_EXEC}),
 }
 """What may change in each kind of node."""

@@ -5,56 +5,33 @@ Stream capture is never used. The calls are those of the plan, in its order; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graphdsl.compile.image import KernelImage
-from graphdsl.declare.nodes import (
-    ChildNode,
-    ConditionalNode,
-    EmptyNode,
-    EventNode,
-    EventRecordNode,
-    EventWaitNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemsetNode,
-    Node,
-)
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.nodes import AllocNode, ChildNode, ConditionalNode, FreeNode, Node
 from graphdsl.drivers.base import Driver, Handle, InstantiateError
 from graphdsl.drivers.structs import (
     CONDITION_ASSIGN_DEFAULT,
     EDGE_DATA,
     EDGE_TYPE_PROGRAMMATIC,
+    OWNERSHIP_COPY,
+    OWNERSHIP_MOVE,
     PRIORITY,
     USE_NODE_PRIORITY,
 )
 from graphdsl.errors import DriverError
 from graphdsl.plan import Level, Plan
-from graphdsl.plan.levels import PORTS
-from graphdsl.run.calls import Call, CallLog
+from graphdsl.run.calls import CallLog
+from graphdsl.run.describe import describe_edges, describe_node
 from graphdsl.run.packing import Packing
-from graphdsl.run.rows import copied_rows, set_rows
-from graphdsl.run.templates import body_count
+from graphdsl.run.templates import Shared, body_count
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
-
-ADD_CALLS: dict[type[Node], str] = {
-    KernelNode: "cuGraphAddKernelNode",
-    MemcpyNode: "cuGraphAddMemcpyNode",
-    MemsetNode: "cuGraphAddMemsetNode",
-    HostNode: "cuGraphAddHostNode",
-    EmptyNode: "cuGraphAddEmptyNode",
-    ChildNode: "cuGraphAddNode",
-    ConditionalNode: "cuGraphAddNode",
-    EventRecordNode: "cuGraphAddNode",
-    EventWaitNode: "cuGraphAddNode",
-}
 
 
 @dataclass(frozen=True)
@@ -89,6 +66,7 @@ def emit(
     plan: Plan,
     graph: Handle,
     packing: Packing,
+    shared: Shared,
     device: Driver,
     stream: Handle,
     resources: ExitStack,
@@ -103,7 +81,9 @@ def emit(
     graph : int
         What `begin` gave.
     packing : Packing
-        The packed structs of the nodes.
+        Takes the nodes as they are added.
+    shared : Shared
+        Values of params and addresses; it takes those of what the graph allocates.
     device : Driver
         Where it is built.
     stream : int
@@ -118,7 +98,9 @@ def emit(
     DriverError
         With the name of the node that the driver refused or blames.
     """
-    handles = _fill(plan, graph, packing, device, log)
+    filler = _Filler(plan, packing, shared, device, log)
+    filler.fill(graph)
+    handles = filler.handles
     flags = _flags(packing)
     graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
@@ -130,108 +112,178 @@ def emit(
     return Emitted(graph_exec, handles)
 
 
-def _fill(plan: Plan, graph: Handle, packing: Packing, device: Driver, log: CallLog) -> Handles:
-    """Add the nodes and edges of every level; gives the handle of each node."""
-    handles = np.zeros(len(plan.nodes), np.uint64)
-    with _empty_graph(plan, device, log) as empty:
-        for level in plan.levels:
-            inside = graph if level.owner < 0 else _body(plan, level, handles, packing, device)
-            _add_nodes(plan, level, inside, handles, packing, device, log, empty)
-            _set_attributes(plan, level, packing, handles, device, log)
-            _add_dependencies(plan, level, inside, handles, device, log)
-    return handles
+class _Filler:
+    """Adds the nodes and edges of every level.
 
+    Attributes
+    ----------
+    handles : numpy.ndarray of uint64
+        Handle of each node of the plan, once it is added.
+    """
 
-def _set_attributes(plan: Plan, level: Level, packing: Packing, handles: Handles, device: Driver, log: CallLog) -> None:
-    for index, attributes in packing.attributes.items():
-        if not level.start <= index < level.stop:
-            continue
-        node = plan.nodes[index]
-        for attribute in attributes:
+    def __init__(self, plan: Plan, packing: Packing, shared: Shared, device: Driver, log: CallLog) -> None:
+        self.handles: Handles = np.zeros(len(plan.nodes), np.uint64)
+        self._plan = plan
+        self._packing = packing
+        self._shared = shared
+        self._device = device
+        self._log = log
+        self._bodies = {(level.owner, level.body): level for level in plan.levels}
+        self._empty: Handle = 0
+
+    def fill(self, graph: Handle) -> None:
+        """Fill the graph of the plan."""
+        with self._empty_graph():
+            self._level(self._plan.levels[0], graph)
+
+    @contextmanager
+    def _empty_graph(self) -> Iterator[None]:
+        """Make what child nodes are made from: the driver copies it into the node, and the copy is filled in place."""
+        if not any(isinstance(node, ChildNode) for node in self._plan.nodes):
+            yield
+            return
+        self._empty = self._device.graph_create()
+        self._log.add("cuGraphCreate", "nothing")
+        try:
+            yield
+        finally:
+            self._device.graph_destroy(self._empty)
+            self._log.add("cuGraphDestroy", "nothing")
+
+    def _level(self, level: Level, graph: Handle) -> None:
+        moved = set()
+        for part in self._parts(level):
+            moved |= self._prepare(part)
+            if isinstance(self._plan.nodes[part.start], AllocNode):
+                self._add_alloc(level, graph, part.start)
+            else:
+                self._add_nodes(graph, part)
+                self._add_dependencies(level, graph, part)
+        for index in range(level.start, level.stop):
+            if index not in moved:
+                self._fill_bodies(index)
+
+    def _parts(self, level: Level) -> Iterator[range]:
+        """The nodes of a level in as few runs as can be: what is allocated has an address only once it is added."""
+        start = level.start
+        for index in range(level.start, level.stop):
+            if isinstance(self._plan.nodes[index], AllocNode):
+                if start < index:
+                    yield range(start, index)
+                yield range(index, index + 1)
+                start = index + 1
+        if start < level.stop:
+            yield range(start, level.stop)
+
+    def _prepare(self, part: range) -> set[int]:
+        """Pack nodes; gives the children whose graphs are full already."""
+        moved = set()
+        for index in part:
+            node = self._plan.nodes[index]
+            self._packing.add(index, node, self._shared)
+            if isinstance(node, ChildNode):
+                if allocates(node.body):
+                    self._packing.write_child(index, self._full_graph(index), OWNERSHIP_MOVE)
+                    moved.add(index)
+                else:
+                    self._packing.write_child(index, self._empty, OWNERSHIP_COPY)
+        return moved
+
+    def _full_graph(self, index: int) -> Handle:
+        """A graph with the nodes of a child, for the driver to take over: it allows no allocation in a copy."""
+        graph = self._device.graph_create()
+        self._log.add("cuGraphCreate", self._plan.nodes[index].name)
+        try:
+            self._level(self._bodies[index, 0], graph)
+        except BaseException:
+            self._device.graph_destroy(graph)
+            raise
+        return graph
+
+    def _fill_bodies(self, index: int) -> None:
+        node = self._plan.nodes[index]
+        for number in range(len(node.bodies)):
+            level = self._bodies.get((index, number))
+            if level is not None:
+                self._level(level, self._inside(index, number))
+
+    def _inside(self, index: int, number: int) -> Handle:
+        """The driver's graph inside of a node that was added before."""
+        node = self._plan.nodes[index]
+        if isinstance(node, ChildNode):
+            return self._device.graph_child_graph_node_get_graph(int(self.handles[index]))
+        assert isinstance(node, ConditionalNode), node
+        return self._packing.bodies(index, body_count(node))[number]
+
+    def _add_nodes(self, graph: Handle, part: range) -> None:
+        packing, where = self._packing, slice(part.start, part.stop)
+        nodes = self._plan.nodes[where]
+        try:
+            self.handles[where] = self._device.graph_add_nodes(graph, packing.kinds[where], packing.params[where])
+        except DriverError as problem:
+            raise named(problem, nodes[problem.index]) from problem
+        self._log.later(lambda: list(map(describe_node, nodes, packing.images[where])))
+        for index in sorted(packing.attributes.keys() & set(part)):
+            self._set_attributes(index)
+
+    def _add_alloc(self, level: Level, graph: Handle, index: int) -> None:
+        node = self._plan.nodes[index]
+        assert isinstance(node, AllocNode), node
+        before = level.edges[level.edges[:, 1] == index, 0]
+        try:
+            self.handles[index] = self._device.graph_add_node(
+                graph, int(self._packing.params[index]), self.handles[before]
+            )
+        except DriverError as problem:
+            raise named(problem, node) from problem
+        self._shared.values[node.array.name] = self._packing.allocated(index)
+        names = ", ".join(self._plan.nodes[source].name for source in before.tolist())
+        call = describe_node(node, None)
+        self._log.add(call.function, call.subject, **dict(call.fields), dependencies=f"[{names}]")
+
+    def _set_attributes(self, index: int) -> None:
+        node = self._plan.nodes[index]
+        for attribute in self._packing.attributes[index]:
             try:
-                device.graph_kernel_node_set_attribute(int(handles[index]), attribute.number, attribute.address)
+                self._device.graph_kernel_node_set_attribute(
+                    int(self.handles[index]), attribute.number, attribute.address
+                )
             except DriverError as problem:
                 raise named(problem, node) from problem
-            log.add("cuGraphKernelNodeSetAttribute", node.name, **{attribute.name: attribute.given})
+            self._log.add("cuGraphKernelNodeSetAttribute", node.name, **{attribute.name: attribute.given})
+
+    def _add_dependencies(self, level: Level, graph: Handle, part: range) -> None:
+        edges, ports = level.edges, level.ports
+        if len(part) < level.stop - level.start:
+            into = (edges[:, 1] >= part.start) & (edges[:, 1] < part.stop)
+            edges, ports = edges[into], ports[into]
+        if len(edges):
+            sources, targets = self.handles[edges[:, 0]], self.handles[edges[:, 1]]
+            self._device.graph_add_dependencies(graph, sources, targets, _edge_data(ports))
+            self._log.later(lambda: [describe_edges(self._plan, level.name, edges, ports)])
+
+
+def allocates(level: Definition) -> bool:
+    """True if a node of a level, or of a child in it, allocates or frees memory."""
+    return any(
+        isinstance(node, (AllocNode, FreeNode)) or (isinstance(node, ChildNode) and allocates(node.body))
+        for node in level.nodes
+    )
+
+
+def _edge_data(ports: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, Any] | None:
+    if not ports.any():
+        return None
+    data = np.zeros(len(ports), EDGE_DATA)
+    data["from_port"] = ports
+    data["type"] = np.where(ports, EDGE_TYPE_PROGRAMMATIC, 0)
+    return data
 
 
 def _flags(packing: Packing) -> dict[str, int]:
     """What the graph is instantiated with, by the driver's names."""
     numbers = (attribute.number for attributes in packing.attributes.values() for attribute in attributes)
     return {"USE_NODE_PRIORITY": USE_NODE_PRIORITY} if PRIORITY in numbers else {}
-
-
-@contextmanager
-def _empty_graph(plan: Plan, device: Driver, log: CallLog) -> Iterator[Handle]:
-    """What child nodes are made from: the driver copies it into the node, and the copy is filled in place."""
-    if not any(isinstance(node, ChildNode) for node in plan.nodes):
-        yield 0
-        return
-    graph = device.graph_create()
-    log.add("cuGraphCreate", "nothing")
-    try:
-        yield graph
-    finally:
-        device.graph_destroy(graph)
-        log.add("cuGraphDestroy", "nothing")
-
-
-def _body(plan: Plan, level: Level, handles: Handles, packing: Packing, device: Driver) -> Handle:
-    """The driver's graph inside of a node that was added before."""
-    owner = plan.nodes[level.owner]
-    if isinstance(owner, ChildNode):
-        return device.graph_child_graph_node_get_graph(int(handles[level.owner]))
-    assert isinstance(owner, ConditionalNode), owner
-    return packing.bodies(level.owner, body_count(owner))[level.body]
-
-
-def _add_nodes(
-    plan: Plan,
-    level: Level,
-    graph: Handle,
-    handles: Handles,
-    packing: Packing,
-    device: Driver,
-    log: CallLog,
-    empty: Handle,
-) -> None:
-    part = slice(level.start, level.stop)
-    nodes = plan.nodes[part]
-    for index, node in enumerate(nodes, level.start):
-        if isinstance(node, ChildNode):
-            packing.write_child(index, empty)
-    try:
-        handles[part] = device.graph_add_nodes(graph, packing.kinds[part], packing.params[part])
-    except DriverError as problem:
-        raise named(problem, nodes[problem.index]) from problem
-    log.later(lambda: [describe_node(node, image) for node, image in zip(nodes, packing.images[part], strict=True)])
-
-
-def _add_dependencies(plan: Plan, level: Level, graph: Handle, handles: Handles, device: Driver, log: CallLog) -> None:
-    if not len(level.edges):
-        return
-    sources, targets = handles[level.edges[:, 0]], handles[level.edges[:, 1]]
-    device.graph_add_dependencies(graph, sources, targets, _edge_data(level))
-    log.later(lambda: [_describe_edges(plan, level)])
-
-
-def _edge_data(level: Level) -> np.ndarray[Any, Any] | None:
-    if not level.ports.any():
-        return None
-    data = np.zeros(len(level.ports), EDGE_DATA)
-    data["from_port"] = level.ports
-    data["type"] = np.where(level.ports, EDGE_TYPE_PROGRAMMATIC, 0)
-    return data
-
-
-def _describe_edges(plan: Plan, level: Level) -> Call:
-    names = [node.name for node in plan.nodes]
-    arrows = {number: "->" if port == "default" else f"-{port}->" for port, number in PORTS.items()}
-    edges = ", ".join(
-        f"{names[source]} {arrows[port]} {names[target]}"
-        for (source, target), port in zip(level.edges.tolist(), level.ports.tolist(), strict=True)
-    )
-    return Call("cuGraphAddDependencies", level.name, (("edges", f"[{edges}]"),))
 
 
 def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle, flags: int) -> Handle:
@@ -248,68 +300,3 @@ def named(problem: DriverError, node: Node) -> DriverError:
     """The same failure, said of a node."""
     remedy = "graph.check() with this device as target names what it can of the cause."
     return problem.named(node.name, node.location, remedy)
-
-
-def describe_node(node: Node, image: KernelImage | None) -> Call:
-    """The call that adds a node, as text: the same for every driver."""
-    return Call(ADD_CALLS[type(node)], node.name, tuple(_fields(node, image)))
-
-
-def _fields(node: Node, image: KernelImage | None) -> list[tuple[str, Any]]:
-    if isinstance(node, KernelNode):
-        assert image is not None, node
-        types = ", ".join(map(str, image.layout.types))
-        return [
-            ("kern", f"{node.kernel.name}({types})"),
-            ("grid", _dims(node.grid)),
-            ("block", _dims(node.block)),
-            ("sharedMemBytes", node.shared_bytes),
-            ("kernelParams", "(" + ", ".join(map(_operand, node.args)) + ")"),
-        ]
-    if isinstance(node, MemcpyNode):
-        shown = [(_COPIED[name], extent) for name, extent in _shown(copied_rows(node.dimensions))]
-        return [("dst", _operand(node.destination)), ("src", _operand(node.source)), *shown]
-    if isinstance(node, MemsetNode):
-        return [("dst", _operand(node.destination)), ("value", node.value), *_shown(set_rows(node))]
-    if isinstance(node, HostNode):
-        return [("fn", getattr(node.function, "__name__", type(node.function).__name__))]
-    if isinstance(node, ChildNode):
-        return [("type", "GRAPH"), ("graph", node.graph)]
-    if isinstance(node, EventNode):
-        return [("type", "EVENT_RECORD" if isinstance(node, EventRecordNode) else "WAIT_EVENT"), ("event", node.event)]
-    if isinstance(node, ConditionalNode):
-        return [
-            ("type", "CONDITIONAL"),
-            ("handle", node.condition),
-            ("conditionalType", node.form.upper()),
-            ("size", body_count(node)),
-        ]
-    return []
-
-
-# The driver's names of what says how much is copied. Of one row, only the width needs saying.
-_COPIED = {
-    "width": "WidthInBytes",
-    "height": "Height",
-    "depth": "Depth",
-    "destination_pitch": "dstPitch",
-    "source_pitch": "srcPitch",
-    "destination_height": "dstHeight",
-    "source_height": "srcHeight",
-}
-_OF_ONE_ROW = {"height": 1, "depth": 1}
-
-
-def _shown(extents: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    def missing(name: str, extent: Any) -> bool:
-        return type(extent) is int and extent == _OF_ONE_ROW.get(name, 0)
-
-    return [(name, extent) for name, extent in extents.items() if name == "width" or not missing(name, extent)]
-
-
-def _dims(dims: Sequence[Any]) -> str:
-    return "(" + ", ".join(map(str, dims)) + ")"
-
-
-def _operand(operand: Any) -> str:
-    return getattr(operand, "name", None) or str(operand)

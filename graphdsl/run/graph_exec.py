@@ -281,6 +281,14 @@ class GraphExec:
         buffer = self._plan.buffers.get(name)
         if buffer is None:
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
+        if buffer.allocated:
+            raise UpdateError(
+                "what a node of the graph allocates is there only while the graph runs",
+                field=name,
+                value=repr(buffer),
+                remedy="Copy it to another array with a memcpy node before it is freed.",
+                location=buffer.location,
+            )
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
         return self._device_array(buffer)

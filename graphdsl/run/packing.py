@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.declare.nodes import (
+    AllocNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
     EventNode,
     EventRecordNode,
     EventWaitNode,
+    FreeNode,
     HostNode,
     KernelNode,
     MemcpyNode,
@@ -28,6 +30,7 @@ from graphdsl.declare.nodes import (
     Node,
 )
 from graphdsl.drivers.structs import (
+    ALLOC_NODE,
     CONDITIONAL_NODE,
     EMPTY,
     GENERIC,
@@ -42,17 +45,19 @@ from graphdsl.drivers.structs import (
     NODE_PARAMS,
     UNION_OFFSET,
 )
-from graphdsl.run.attributes import pack_attributes
+from graphdsl.run.attributes import PackedAttribute, pack_attributes
 from graphdsl.run.callbacks import TRAMPOLINE_ADDRESS
 from graphdsl.run.derived import Site
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.templates import (
     Shared,
     Template,
+    alloc_template,
     argument_template,
     child_template,
     conditional_template,
     event_template,
+    free_template,
     launch_template,
     struct_template,
 )
@@ -72,6 +77,8 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     ConditionalNode: (GENERIC, NODE_PARAMS.itemsize),
     EventRecordNode: (GENERIC, NODE_PARAMS.itemsize),
     EventWaitNode: (GENERIC, NODE_PARAMS.itemsize),
+    AllocNode: (GENERIC, NODE_PARAMS.itemsize),
+    FreeNode: (GENERIC, NODE_PARAMS.itemsize),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
 
@@ -113,9 +120,10 @@ class Packing:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], context: int, shared: Shared
+        self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], context: int, ordinal: int
     ) -> None:
         self.context = context
+        self.ordinal = ordinal
         self.kernels = kernels
         self.images = [None if kernel is None else kernel.image for kernel in kernels]
         kinds = [_KINDS[type(node)] for node in nodes]
@@ -131,13 +139,13 @@ class Packing:
         self.params = (address + np.array(self._structs, np.int64)).astype(np.uint64)
         self._write_fixed(address, pointers)
         self._parts: list[tuple[tuple[int, Template], ...]] = [()] * len(nodes)
-        for index, node in enumerate(nodes):
-            self.write(index, node, shared)
-        self.attributes = {
-            index: list(pack_attributes(node.attributes, shared.values))
-            for index, node in enumerate(nodes)
-            if isinstance(node, KernelNode) and node.attributes is not None
-        }
+        self.attributes: dict[int, list[PackedAttribute]] = {}
+
+    def add(self, index: int, node: Node, shared: Shared) -> None:
+        """Pack a node for the first time: with its attributes, which no update changes."""
+        self.write(index, node, shared)
+        if isinstance(node, KernelNode) and node.attributes is not None:
+            self.attributes[index] = list(pack_attributes(node.attributes, shared.values))
 
     def _write_fixed(self, address: int, pointers: Sequence[int]) -> None:
         """Write what no update changes: the kernels, the context, and the pointers to the parameters."""
@@ -176,6 +184,10 @@ class Packing:
             self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
         elif isinstance(node, EventNode):
             self._put(index, (self._structs[index], event_template(node, shared)))
+        elif isinstance(node, AllocNode):
+            self._put(index, (self._structs[index], alloc_template(node, self.ordinal)))
+        elif isinstance(node, FreeNode):
+            self._put(index, (self._structs[index], free_template(node, shared)))
         elif isinstance(node, ChildNode):
             self._put(index, (self._structs[index], child_template()))
 
@@ -205,9 +217,14 @@ class Packing:
         """Pack a host node: the trampoline, and the token of the call."""
         struct.pack_into("=QQ", self._bytes, self._structs[index], TRAMPOLINE_ADDRESS, token)
 
-    def write_child(self, index: int, graph: int) -> None:
-        """Pack the graph that a child node copies."""
-        struct.pack_into("=Q", self._bytes, self._structs[index] + UNION_OFFSET, graph)
+    def write_child(self, index: int, graph: int, ownership: int) -> None:
+        """Pack the graph that a child node is made from, and what becomes of that."""
+        struct.pack_into("=QI", self._bytes, self._structs[index] + UNION_OFFSET, graph, ownership)
+
+    def allocated(self, index: int) -> int:
+        """Address of the memory of an alloc node, as the driver gave it when the node was added."""
+        offset = self._structs[index] + UNION_OFFSET + ALLOC_NODE.fields["address"][1]  # type: ignore[index]
+        return int(struct.unpack_from("=Q", self._bytes, offset)[0])
 
     def bodies(self, index: int, count: int) -> list[int]:
         """Handles of the graphs inside of a conditional node, as the driver gave them when it was added."""

@@ -7,7 +7,7 @@ structs and Numba's leaves, and not where in memory anything goes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,22 +16,38 @@ import numpy as np
 from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.nodes import ConditionalNode, EventNode, EventRecordNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import (
+    AllocNode,
+    ConditionalNode,
+    EventNode,
+    EventRecordNode,
+    FreeNode,
+    KernelNode,
+    MemcpyNode,
+    MemsetNode,
+    Node,
+)
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
 from graphdsl.drivers.structs import (
+    ALLOC_NODE,
+    ALLOCATION_PINNED,
     CHILD_GRAPH_NODE,
     CONDITIONAL_NODE,
     EVENT_NODE,
+    FREE_NODE,
+    LOCATION_DEVICE,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
     MEMORY_TYPE_HOST,
     MEMSET_NODE,
     NODE_PARAMS,
+    NODE_TYPE_ALLOC,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
     NODE_TYPE_EVENT_RECORD,
     NODE_TYPE_EVENT_WAIT,
+    NODE_TYPE_FREE,
     UNION_OFFSET,
 )
 from graphdsl.run.derived import AddressOf, HandleOf, Part, Pattern, Site, evaluated, pattern_of, settled
@@ -64,11 +80,11 @@ class Shared:
 
     Attributes
     ----------
-    values : mapping of str to number
+    values : dict of str to number
         The value of each param and the address of each buffer, by name.
     """
 
-    values: Mapping[str, Any]
+    values: dict[str, Any]
     memo: dict[Expr, Any] = field(default_factory=dict)
     converted: dict[tuple[Expr, np.dtype[Any]], Any] = field(default_factory=dict)
     leaves: dict[tuple[int, Any], tuple[Any, ...]] = field(default_factory=dict)
@@ -192,6 +208,21 @@ def body_count(node: ConditionalNode) -> int:
 def child_template() -> Template:
     """The struct of a child graph node; the graph is packed when there is one."""
     return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
+
+
+def alloc_template(node: AllocNode, ordinal: int) -> Template:
+    """The struct of an alloc node; the driver writes the address into it."""
+    fields = np.zeros((), ALLOC_NODE)
+    fields["allocation_type"], fields["location_type"], fields["location"] = ALLOCATION_PINNED, LOCATION_DEVICE, ordinal
+    fields["nbytes"] = max(node.array.allocation_nbytes, 1)
+    return _generic(NODE_TYPE_ALLOC, fields)
+
+
+def free_template(node: FreeNode, shared: Shared) -> Template:
+    """The struct of a free node."""
+    fields = np.zeros((), FREE_NODE)
+    fields["address"] = shared.values[node.array.name]
+    return _generic(NODE_TYPE_FREE, fields)
 
 
 def event_template(node: EventNode, shared: Shared) -> Template:

@@ -16,6 +16,7 @@ FAMILIES = {
     "1": "structure|params|programmatic",
     "2": "kernels|placement|attributes",
     "3": "copies|memsets|operands|rows",
+    "4": "allocations",
     "5": "conditionals",
     "7": "advice",
 }

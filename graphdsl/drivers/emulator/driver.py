@@ -24,6 +24,7 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, Target, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.emulator import nodes, transfers
+from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_unallocated
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
@@ -50,16 +51,21 @@ from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.emulator.whole_update import update_whole
 from graphdsl.drivers.releases import settle
 from graphdsl.drivers.structs import (
+    ALLOC_NODE,
     ATTRIBUTE_VALUE_BYTES,
     CHILD_GRAPH_NODE,
     CONDITION_ASSIGN_DEFAULT,
     CONDITIONAL_NODE,
     EDGE_DATA,
+    FREE_NODE,
     NODE_PARAMS,
+    NODE_TYPE_ALLOC,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
     NODE_TYPE_EVENT_RECORD,
     NODE_TYPE_EVENT_WAIT,
+    NODE_TYPE_FREE,
+    OWNERSHIP_MOVE,
     UNION_OFFSET,
     USE_NODE_PRIORITY,
 )
@@ -430,27 +436,60 @@ class Emulator(OneByOne):
         return self._add_node(graph, nodes.EMPTY, 0)
 
     @driver_call("cuGraphAddNode")
-    def graph_add_node(self, graph: Handle, params: Address) -> Handle:
-        fields = nodes.struct_at(params, NODE_PARAMS)
-        node_type, address = int(fields["type"]), params + UNION_OFFSET
-        if node_type == NODE_TYPE_CHILD:
-            return self._add_child(_known(self._graphs, graph, "graph"), address)
-        if node_type == NODE_TYPE_CONDITIONAL:
-            return self._add_conditional(_known(self._graphs, graph, "graph"), address)
-        return self._add_node(graph, _kind_of(node_type), address)
+    def graph_add_node(
+        self, graph: Handle, params: Address, dependencies: np.ndarray[Any, Any] | None = None
+    ) -> Handle:
+        found = _known(self._graphs, graph, "graph")
+        before = [] if dependencies is None else dependencies.tolist()
+        for handle in before:
+            if handle not in found.nodes:
+                raise Problem(f"node {handle:#x} is not of this graph")
+        if len(set(before)) < len(before):
+            raise Problem("a dependency is given twice")
+        node_type, address = int(nodes.struct_at(params, NODE_PARAMS)["type"]), params + UNION_OFFSET
+        add = {
+            NODE_TYPE_CHILD: self._add_child,
+            NODE_TYPE_CONDITIONAL: self._add_conditional,
+            NODE_TYPE_ALLOC: self._add_alloc,
+            NODE_TYPE_FREE: self._add_free,
+        }.get(node_type)
+        handle = self._add_node(graph, _kind_of(node_type), address) if add is None else add(found, address)
+        for source in before:
+            found.connect(source, handle)
+        return handle
+
+    def _add_alloc(self, graph: Graph, address: Address) -> Handle:
+        region = read_alloc(self._machine, self.ordinal, nodes.struct_at(address, ALLOC_NODE))
+        graph.root.allocations.append(region)
+        ctypes.c_uint64.from_address(address + ALLOC_NODE.fields["address"][1]).value = region.base  # type: ignore[index]
+        node = Node(next(_handles), ALLOC, region)
+        graph.add(node)
+        return node.handle
+
+    def _add_free(self, graph: Graph, address: Address) -> Handle:
+        region = read_free(self._machine, graph, nodes.struct_at(address, FREE_NODE))
+        graph.root.freed.append(region)
+        node = Node(next(_handles), FREE, region)
+        graph.add(node)
+        return node.handle
 
     def _add_child(self, graph: Graph, address: Address) -> Handle:
         fields = nodes.struct_at(address, CHILD_GRAPH_NODE)
         source = _known(self._graphs, int(fields["graph"]), "graph")
-        if int(fields["ownership"]):
-            raise Problem("the emulator copies child graphs, and takes none over", NOT_SUPPORTED)
         if source is graph:
             raise Problem("a graph is no child of itself; the GPU driver crashes over it")
         if source.has_conditions:
-            raise Problem("a graph with conditional nodes is not copied into a node", NOT_SUPPORTED)
-        inside = source.clone(graph.root, lambda: next(_handles))
-        handle = next(_handles)
-        self._graphs[handle] = inside
+            raise Problem("a graph with conditional nodes is not made into a child", NOT_SUPPORTED)
+        if int(fields["ownership"]) == OWNERSHIP_MOVE:
+            if source.root is not source or source.execs:
+                raise Problem("a graph that has execs or is a child already is not moved", NOT_SUPPORTED)
+            source.move(graph.root)
+            handle, inside = int(fields["graph"]), source
+        else:
+            if source.allocations:
+                raise Problem("a graph that allocates is not copied into a node", NOT_SUPPORTED)
+            handle, inside = next(_handles), source.clone(graph.root, lambda: next(_handles))
+            self._graphs[handle] = inside
         node = Node(next(_handles), CHILD, handle)
         graph.add(node)
         graph.inner[node.handle] = (inside,)
@@ -533,8 +572,12 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphDestroy")
     def graph_destroy(self, graph: Handle) -> None:
-        _known(self._graphs, graph, "graph").alive = False
+        found = _known(self._graphs, graph, "graph")
+        if found.root is not found:
+            raise Problem("a graph inside of another one is destroyed with that")
+        found.alive = False
         del self._graphs[graph]
+        self._release_allocations(found)
 
     # Running graphs
 
@@ -564,6 +607,8 @@ class Emulator(OneByOne):
         self._check_stream(stream)
         if self._machine.build_only:
             raise Problem("this emulator only builds graphs", NOT_SUPPORTED, "Make one without build_only=True.")
+        if found.last is None or found.last.done:
+            require_unallocated(found)
         if self._in_flight.last(stream) or not (found.last is None or found.last.done) or self._may_block(found):
             found.last = self._in_flight.leave(stream, partial(self._run_left, found.as_now()), found.last)
             for node in found.of_kind(EVENT_RECORD):
@@ -588,6 +633,7 @@ class Emulator(OneByOne):
     def _run_launch(self, found: Exec) -> None:
         found.reset_conditions()
         try:
+            require_unallocated(found)
             run(found, self._machine)
         except Problem as problem:
             # Kept for the next call that waits.
@@ -597,8 +643,17 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
-        _known(self._execs, graph_exec, "exec").source.execs -= 1
+        source = _known(self._execs, graph_exec, "exec").source
+        source.execs -= 1
         del self._execs[graph_exec]
+        self._release_allocations(source)
+
+    def _release_allocations(self, graph: Graph) -> None:
+        """Give back what a graph allocates, once neither it nor an exec of it is there."""
+        if not graph.alive and not graph.execs:
+            for region in graph.allocations:
+                self._machine.space.release(region.base, "device")
+            graph.allocations.clear()
 
     # Updating execs
 
@@ -621,7 +676,7 @@ class Emulator(OneByOne):
     @driver_call("cuGraphExecNodeSetParams")
     def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         found = _known(self._execs, graph_exec, "exec").node(node)
-        if found.kind in (CHILD, CONDITIONAL):
+        if found.kind in (CHILD, CONDITIONAL, ALLOC, FREE):
             raise Problem(f"the params of a {found.kind.name} node of an exec are fixed", NOT_SUPPORTED)
         fields = nodes.struct_at(params, NODE_PARAMS)
         self._set_params(graph_exec, node, _kind_of(int(fields["type"])), params + UNION_OFFSET)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.drivers.base import Handle
+from graphdsl.drivers.emulator.memory import Region
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import Problem
 from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
@@ -68,6 +69,8 @@ class Graph:
         The graph that this one is inside of; the graph itself, if it is in none.
     conditions : dict
         Conditions that were made for the graph and those inside, by handle; the root has all of them.
+    allocations, freed : list of Region
+        What its alloc nodes allocate, those inside too, and which of it has a free node; the root has all of them.
     execs : int
         How many execs there are of it.
     alive : bool
@@ -77,6 +80,8 @@ class Graph:
     def __init__(self, root: Graph | None = None) -> None:
         self.root = self if root is None else root
         self.execs = 0
+        self.allocations: list[Region] = []
+        self.freed: list[Region] = []
         self.nodes: dict[Handle, Node] = {}
         self.successors: dict[Handle, dict[Handle, bytes]] = {}
         self.dependencies: dict[Handle, dict[Handle, bytes]] = {}
@@ -96,6 +101,18 @@ class Graph:
         return any(node.kind.name == "conditional" for node in self.nodes.values()) or any(
             graph.has_conditions for graphs in self.inner.values() for graph in graphs
         )
+
+    def move(self, root: Graph) -> None:
+        """Become a part of another graph."""
+        root.allocations += self.allocations
+        root.freed += self.freed
+        self._under(root)
+
+    def _under(self, root: Graph) -> None:
+        self.root = root
+        for graphs in self.inner.values():
+            for graph in graphs:
+                graph._under(root)
 
     def clone(self, root: Graph, new_handle: Callable[[], Handle]) -> Graph:
         """A copy with new handles, as a child graph node of a graph in ``root`` makes one."""

@@ -18,8 +18,8 @@ def require_instantiable(graph: Graph, machine: Machine) -> None:
     Problem
         With ``node_handle`` where one node is to blame.
     """
-    if graph.has_conditions and graph.execs:
-        raise Problem("a graph with conditional nodes has one exec at a time", NOT_SUPPORTED)
+    if graph.execs and (graph.has_conditions or graph.allocations):
+        raise Problem("a graph with conditional, alloc or free nodes has one exec at a time", NOT_SUPPORTED)
     unused = [handle for handle, condition in graph.conditions.items() if not condition.used]
     if unused:
         raise InstantiateProblem(f"no conditional node asks the condition {unused[0]:#x}", "CONDITIONAL_HANDLE_UNUSED")

@@ -142,4 +142,4 @@ class Machine:
     def require_memory(self, address: Address, nbytes: int, device: Device | None = None) -> None:
         """Refuse a node that refers to memory which is not there, or which a device does not reach."""
         if not self.build_only or self.space.find(address) is not None:
-            (self.space if device is None else self.reach_of(device)).locate(address, nbytes)
+            (self.space if device is None else self.reach_of(device)).locate(address, nbytes, used=False)

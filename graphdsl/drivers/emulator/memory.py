@@ -27,6 +27,7 @@ import numpy as np
 from graphdsl.declare.interop import host_bytes
 from graphdsl.drivers.emulator.problems import (
     NEVER_WRITTEN,
+    NOT_ALLOCATED,
     OTHER_DEVICE,
     OUT_OF_MEMORY,
     OUTSIDE,
@@ -90,9 +91,11 @@ class Region:
         Bytes of this machine that bulk writes have made it take.
     alive : bool
         False once released.
+    pending : bool
+        True while memory that a graph allocates is not allocated: nodes may be given its address, and may not use it.
     """
 
-    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "written")
+    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "pending", "written")
 
     def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None, device: int = 0) -> None:
         self.kind = kind
@@ -103,6 +106,13 @@ class Region:
         self.written = written
         self.occupied = 0
         self.alive = True
+        self.pending = False
+
+    def begin(self) -> None:
+        """Begin the life of memory that a graph allocates: nobody has written it."""
+        self.pending = False
+        assert self.written is not None, self
+        self.written[:] = False
 
     def release(self) -> None:
         """Give the contents back; what remains tells later accesses what was here."""
@@ -138,7 +148,7 @@ def fresh(kind: Kind, nbytes: int, base: int = 0) -> Region:
 class Reach(Protocol):
     """Memory that a kernel can be given addresses of."""
 
-    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
+    def locate(self, address: int, nbytes: int, *, used: bool = True) -> tuple[Region, int]:
         """The allocation that holds ``nbytes`` at an address, and the offset in it; see `AddressSpace.locate`."""
 
 
@@ -241,8 +251,15 @@ class AddressSpace:
         """True for an address that is neither device memory nor pinned memory."""
         return self.find(address) is None and address not in _DEVICE_RANGE
 
-    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
+    def locate(self, address: int, nbytes: int, *, used: bool = True) -> tuple[Region, int]:
         """The allocation that holds ``nbytes`` at an address, and the offset in it.
+
+        Parameters
+        ----------
+        address, nbytes : int
+            Where, and how much.
+        used : bool
+            False for who only wants to know that the memory will be there when it is used.
 
         Raises
         ------
@@ -258,6 +275,8 @@ class AddressSpace:
             raise _access_error(OUTSIDE, f"{text}{_nearest(nearest)}", address, nbytes, nearest)
         if not region.alive:
             raise _access_error(RELEASED, f"{nbytes} bytes at {address:#x} in {region}", address, nbytes, region)
+        if region.pending and used:
+            raise _access_error(NOT_ALLOCATED, f"{nbytes} bytes at {address:#x} in {region}", address, nbytes, region)
         offset = address - region.base
         if offset + nbytes > region.nbytes:
             text = f"{nbytes} bytes at offset {offset} of {region}"
@@ -336,8 +355,8 @@ class _Part:
         self._space = space
         self._devices = devices
 
-    def locate(self, address: int, nbytes: int) -> tuple[Region, int]:
-        region, offset = self._space.locate(address, nbytes)
+    def locate(self, address: int, nbytes: int, *, used: bool = True) -> tuple[Region, int]:
+        region, offset = self._space.locate(address, nbytes, used=used)
         if region.kind == "device" and region.device not in self._devices:
             text = f"{nbytes} bytes at offset {offset} of {region}, which device {region.device} has"
             raise _access_error(OTHER_DEVICE, text, address, nbytes, region)

@@ -70,7 +70,7 @@ class AccessError(Problem):
     Parameters
     ----------
     kind : str
-        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED`` or ``NEVER_WRITTEN``.
+        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED``, ``NOT_ALLOCATED`` or ``NEVER_WRITTEN``.
     text : str
         Where and what.
     code : int
@@ -135,11 +135,13 @@ OUTSIDE = "access outside of an allocation"
 OTHER_DEVICE = "access to memory of another device"
 RELEASED = "access to released memory"
 NEVER_WRITTEN = "read of never-written bytes"
+NOT_ALLOCATED = "access to memory of a graph before its allocation or after its free"
 
 _REMEDIES = {
     OUTSIDE_ARRAY: "Keep the index inside of the shape; on a GPU it reaches whatever lies there.",
     OUTSIDE: "Check the address and the size.",
     OTHER_DEVICE: "Instantiate the graph on the device whose memory it uses, or copy that memory.",
     RELEASED: "Release memory after the last launch that uses it.",
+    NOT_ALLOCATED: "Order the node after the node that allocates it, and before the one that frees it.",
     NEVER_WRITTEN: "Write it before, by a copy, a memset or a kernel that an edge orders before.",
 }

@@ -1,0 +1,70 @@
+"""Nodes of the emulator that allocate memory and free it.
+
+The address of an allocation is given when its node is added and is never given again; the memory is there from its
+alloc node to its free node in each launch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphdsl.drivers.base import Address
+from graphdsl.drivers.emulator.graph import Exec, Graph
+from graphdsl.drivers.emulator.machine import Machine
+from graphdsl.drivers.emulator.memory import Region
+from graphdsl.drivers.emulator.nodes import NodeKind
+from graphdsl.drivers.emulator.problems import INVALID_VALUE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.structs import ALLOC_NODE, ALLOCATION_PINNED, FREE_NODE, LOCATION_DEVICE
+
+
+def read_alloc(machine: Machine, ordinal: int, fields: np.void) -> Region:
+    """Reserve what an alloc node allocates; refuses what the driver refuses."""
+    assert fields.dtype == ALLOC_NODE, fields.dtype
+    if int(fields["handle_types"]):
+        raise Problem("what a graph allocates is not shared with other processes", NOT_SUPPORTED)
+    kind, where = int(fields["allocation_type"]), int(fields["location_type"])
+    if kind != ALLOCATION_PINNED or where != LOCATION_DEVICE or int(fields["location"]) != ordinal:
+        raise Problem(f"an allocation of type {kind} at a location of type {where}, number {fields['location']}")
+    region = machine.space.allocate(int(fields["nbytes"]), ordinal)
+    region.pending = True
+    return region
+
+
+def read_free(machine: Machine, graph: Graph, fields: np.void) -> Region:
+    """What a free node frees; refuses what the driver refuses."""
+    assert fields.dtype == FREE_NODE, fields.dtype
+    address: Address = int(fields["address"])
+    region = machine.space.find(address)
+    if region is None or region.base != address or region not in graph.root.allocations:
+        raise Problem(f"no alloc node of the graph allocates at {address:#x}")
+    if region in graph.root.freed:
+        raise Problem(f"another node of the graph frees {region} already")
+    return region
+
+
+def _begin(machine: Machine, region: Region) -> None:
+    region.begin()
+
+
+def _end(machine: Machine, region: Region) -> None:
+    if region.pending:
+        raise Problem(f"{region} is freed, and is not allocated", INVALID_VALUE)
+    region.pending = True
+
+
+def _unread(machine: Machine, address: Address) -> Region:
+    raise AssertionError("the graph is needed to read it")
+
+
+ALLOC = NodeKind("alloc", _unread, _begin)
+FREE = NodeKind("free", _unread, _end)
+
+
+def require_unallocated(found: Exec) -> None:
+    """Refuse a launch of an exec whose last one left memory allocated."""
+    for node in found.nodes.values():
+        if node.kind is ALLOC and not node.params.pending:
+            raise Problem(f"{node.params} is still allocated from the launch before", remedy="Free it in the graph.")
+    for parts in found.inner.values():
+        for part in parts:
+            require_unallocated(part)
