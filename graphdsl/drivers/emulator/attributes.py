@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from graphdsl.compile.image import KernelImage
+from graphdsl.compile.occupancy import blocks_of_multiprocessor
 from graphdsl.declare.limits import PORTABLE_CLUSTER, Limits
 from graphdsl.drivers.base import Address
-from graphdsl.drivers.emulator.problems import INVALID_CLUSTER_SIZE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.emulator.problems import (
+    COOPERATIVE_LAUNCH_TOO_LARGE,
+    INVALID_CLUSTER_SIZE,
+    NOT_SUPPORTED,
+    Problem,
+)
 from graphdsl.drivers.structs import (
     ACCESS_POLICY_WINDOW,
     ATTRIBUTE_VALUES,
@@ -119,18 +126,49 @@ def _dims(values: Values, number: int) -> list[int] | None:
     return dims if any(dims) else None
 
 
-def require_clusters(values: Values, grid: tuple[int, ...], limits: Limits, large_allowed: bool) -> None:
-    """Refuse clusters that are too large or do not fill the grid."""
+def is_cooperative(values: Values) -> bool:
+    """True if all blocks of the launch run at once."""
+    return COOPERATIVE in values and bool(values[COOPERATIVE]["cooperative"])
+
+
+def require_clusters(
+    values: Values, grid: tuple[int, ...], limits: Limits, image: KernelImage, *, large_allowed: bool
+) -> None:
+    """Refuse clusters that are too large, do not fill the grid, or are not those of the kernel."""
+    placement = image.placement
     cluster, preferred = _dims(values, CLUSTER_DIMENSION), _dims(values, PREFERRED_CLUSTER_DIMENSION)
+    if placement.cluster is not None:
+        if cluster not in (None, list(placement.cluster)):
+            raise _bad_cluster(f"{image.name!r} was compiled for clusters of {placement.cluster} blocks, not {cluster}")
+        cluster = list(placement.cluster)
     if cluster is None:
+        if placement.needs_cluster:
+            raise _bad_cluster(f"{image.name!r} runs in clusters only")
         return
     most = limits.max_cluster if large_allowed else min(limits.max_cluster, PORTABLE_CLUSTER)
+    most = min(most, placement.max_cluster or most)
     for dims in filter(None, (cluster, preferred)):
         if math.prod(dims) > most:
-            raise Problem(f"a cluster of {math.prod(dims)} blocks; the kernel takes {most}", INVALID_CLUSTER_SIZE)
+            raise _bad_cluster(f"a cluster of {math.prod(dims)} blocks; {image.name!r} has at most {most}")
         if any(extent % part for extent, part in zip(grid, dims)):
-            raise Problem(f"clusters of {dims} blocks do not fill a grid of {list(grid)}", INVALID_CLUSTER_SIZE)
+            raise _bad_cluster(f"clusters of {dims} blocks do not fill a grid of {list(grid)}")
     if preferred is not None and (
         any(part % regular for part, regular in zip(preferred, cluster)) or preferred[2] != cluster[2]
     ):
-        raise Problem(f"a preferred cluster of {preferred} blocks is no multiple of {cluster}", INVALID_CLUSTER_SIZE)
+        raise _bad_cluster(f"a preferred cluster of {preferred} blocks is no multiple of {cluster}")
+
+
+def _bad_cluster(rule: str) -> Problem:
+    return Problem(rule, INVALID_CLUSTER_SIZE)
+
+
+def require_resident(
+    grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, limits: Limits, image: KernelImage
+) -> None:
+    """Refuse a cooperative grid whose blocks do not run at once."""
+    most = limits.multiprocessors * blocks_of_multiprocessor(limits, math.prod(block), shared_bytes, image)
+    if math.prod(grid) > most:
+        raise Problem(
+            f"{math.prod(grid)} blocks of {image.name!r} in a cooperative launch, and the device holds {most} at once",
+            COOPERATIVE_LAUNCH_TOO_LARGE,
+        )

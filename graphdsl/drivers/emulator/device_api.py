@@ -20,7 +20,7 @@ from graphdsl.drivers.emulator.arrays import array_in, as_dtype
 from graphdsl.drivers.emulator.launch_control import LaunchControl
 from graphdsl.drivers.emulator.memory import Kind, fresh
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
-from graphdsl.drivers.emulator.scheduler import WARP, Place, Scheduler
+from graphdsl.drivers.emulator.scheduler import WARP, Block, Place, Scheduler
 
 _INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _ALL_LANES = 0xFFFF_FFFF
@@ -36,34 +36,40 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         Runs the threads of the launch.
     launch : LaunchControl
         Has the functions of `graphdsl.device`.
-    blockIdx : Place
-        Index of the block that runs.
+    cooperative : bool
+        True if all blocks of the launch run at once.
     """
 
     def __init__(self) -> None:
         super().__init__(_ONE, _ONE, 0)
-        self._shared = _Shared()
+        self._shared = _Shared(self)
         self._local = _Local()
         self._cg = _Cooperative(self)
         self._fp16 = _Float16()
 
     scheduler: Scheduler
     launch: LaunchControl
-    blockIdx: Place = Place(0, 0, 0)
+    cooperative: bool
 
     def begin_launch(
-        self, grid: Place, block: Place, shared_bytes: int, scheduler: Scheduler, launch: LaunchControl
+        self,
+        grid: Place,
+        block: Place,
+        shared_bytes: int,
+        scheduler: Scheduler,
+        launch: LaunchControl,
+        cooperative: bool = False,
     ) -> None:
         """Take the shape of a launch."""
         self.gridDim = grid
         self.blockDim = block
         self.scheduler = scheduler
         self.launch = launch
+        self.cooperative = cooperative
         self._shared.dynamic_bytes = shared_bytes
 
-    def begin_block(self, index: Place) -> None:
-        """Take the index of the next block, with shared memory of its own."""
-        self.blockIdx = index
+    def begin_blocks(self) -> None:
+        """The blocks that run next have shared memory of their own."""
         self._shared.clear()
 
     def replacement(self, value: Any) -> Any:
@@ -86,6 +92,14 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         raise AttributeError(f"numba.cuda.{name} has no meaning in the emulator")
 
     # Indices
+
+    @property
+    def blockIdx(self) -> Place:
+        return self.scheduler.current.block.index
+
+    @blockIdx.setter
+    def blockIdx(self, index: Place) -> None:
+        """Nothing: the simulator's module sets one when it is made, and the scheduler knows better."""
 
     @property
     def threadIdx(self) -> Place:
@@ -239,29 +253,31 @@ def _new_array(kind: Kind, shape: Any, dtype: Any) -> Any:
 
 
 class _Shared:
-    """Shared memory: one array for each place in the code that asks for one, and the dynamic part for size 0."""
+    """Shared memory: for each block one array for each place in the code that asks, and the dynamic part for size 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: DeviceApi) -> None:
+        self._api = api
         self.dynamic_bytes = 0
         self.clear()
 
     def clear(self) -> None:
         self._arrays: dict[Any, Any] = {}
-        self._dynamic: Any = None
+        self._dynamic: dict[Block, Any] = {}
 
     def array(self, shape: Any, dtype: Any, alignment: Any = None) -> Any:
         if shape in (0, (0,)):
             return self._dynamic_array(as_dtype(dtype))
         caller = sys._getframe(1)
-        place = (caller.f_code, caller.f_lasti)
+        place = (self._api.scheduler.current.block, caller.f_code, caller.f_lasti)
         if place not in self._arrays:
             self._arrays[place] = _new_array("shared", shape, dtype)
         return self._arrays[place]
 
     def _dynamic_array(self, dtype: np.dtype[Any]) -> Any:
-        if self._dynamic is None:
-            self._dynamic = fresh("shared", self.dynamic_bytes)
-        return array_in(self._dynamic, "dynamic shared array", dtype, (self.dynamic_bytes // dtype.itemsize,))
+        block = self._api.scheduler.current.block
+        if block not in self._dynamic:
+            self._dynamic[block] = fresh("shared", self.dynamic_bytes)
+        return array_in(self._dynamic[block], "dynamic shared array", dtype, (self.dynamic_bytes // dtype.itemsize,))
 
 
 class _Local:
@@ -281,9 +297,9 @@ class _Cooperative:
         return self
 
     def sync(self) -> None:
-        if tuple(self._api.gridDim) != (1, 1, 1):
+        if not self._api.cooperative:
             raise RuntimeError("the blocks of a grid can only wait for each other in a cooperative launch")
-        self._api.syncthreads()
+        self._api.scheduler.meet_all()
 
 
 class _Float16(FakeCUDAFp16):  # type: ignore[misc]  # Numba has no types

@@ -51,6 +51,7 @@ class EmulatedKernel:
         shared_bytes: int,
         parameters: bytes,
         *,
+        cooperative: bool = False,
         before_wait: Callable[[], Any] | None = None,
         conditions: Mapping[int, Settable] | None = None,
     ) -> Called:
@@ -66,6 +67,8 @@ class EmulatedKernel:
             Dynamic shared memory of a block.
         parameters : bytes
             Packed parameters.
+        cooperative : bool
+            Run all blocks at once, so that they can wait for each other.
         before_wait : callable, optional
             Runs the launches that this one waits for, by `graphdsl.device.grid_dependency_wait`: called once, when the
             first block can go on with nothing else, and never if no thread waits. It may run this kernel, too; what it
@@ -89,13 +92,14 @@ class EmulatedKernel:
         api, function = copy = self._idle.pop() if self._idle else self._copy()
         scheduler = Scheduler(functools.partial(function, *arguments), block)
         launch = LaunchControl(scheduler, before_wait, {} if conditions is None else conditions)
-        api.begin_launch(grid, block, shared_bytes, scheduler, launch)
+        api.begin_launch(grid, block, shared_bytes, scheduler, launch, cooperative)
+        places = itertools.product(range(grid.z), range(grid.y), range(grid.x))
+        blocks = (Place(x, y, z) for z, y, x in places)
         try:
             with np.errstate(all="ignore"):
-                for z, y, x in itertools.product(range(grid.z), range(grid.y), range(grid.x)):
-                    index = Place(x, y, z)
-                    api.begin_block(index)
-                    scheduler.run(index)
+                for together in [tuple(blocks)] if cooperative else zip(blocks):
+                    api.begin_blocks()
+                    scheduler.run(*together)
         except ThreadError as problem:
             raise self._explained(problem) from problem.__cause__
         finally:

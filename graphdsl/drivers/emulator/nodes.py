@@ -18,7 +18,13 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.base import Address
-from graphdsl.drivers.emulator.attributes import Values, read_attribute, require_clusters
+from graphdsl.drivers.emulator.attributes import (
+    Values,
+    is_cooperative,
+    read_attribute,
+    require_clusters,
+    require_resident,
+)
 from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import Place
@@ -139,10 +145,11 @@ def with_attribute(machine: Machine, launch: _Launch, number: int, address: Addr
 
 
 def _require_launchable(machine: Machine, launch: _Launch) -> None:
-    device = launch.device
-    require_clusters(
-        launch.attributes, launch.grid, device.limits, large_allowed=device.ordinal in launch.kernel.large_clusters
-    )
+    attributes, image, limits = launch.attributes, launch.kernel.image, launch.device.limits
+    large = launch.device.ordinal in launch.kernel.large_clusters
+    require_clusters(attributes, launch.grid, limits, image, large_allowed=large)
+    if is_cooperative(attributes):
+        require_resident(launch.grid, launch.block, launch.shared_bytes, limits, image)
 
 
 def _accept_kernel(machine: Machine, old: _Launch, new: _Launch) -> _Launch:
@@ -168,6 +175,7 @@ def _run_kernel(machine: Machine, launch: _Launch, before_wait: Callable[[], Non
         launch.block,
         launch.shared_bytes,
         launch.parameters,
+        cooperative=is_cooperative(launch.attributes),
         before_wait=before_wait,
         conditions=machine.conditions_of(launch.device),
     )

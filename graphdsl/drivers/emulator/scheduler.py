@@ -1,4 +1,5 @@
-"""Runs the threads of a block one at a time, in order, each until it ends or must wait for others.
+"""Runs the threads of a block one at a time, in order, each until it ends or must wait for others; those of all blocks
+where blocks wait for each other.
 
 A kernel without barriers is one plain loop in the calling Python thread. Where a CUDA thread waits, the Python thread
 that runs it goes to sleep and another one carries on. Exactly one is awake at any time, so nothing here needs a lock,
@@ -15,7 +16,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -34,6 +35,24 @@ class Place(NamedTuple):
     z: int
 
 
+class Block:
+    """A block that runs.
+
+    Attributes
+    ----------
+    index : Place
+        ``blockIdx``.
+    running : set of int
+        Ranks of the threads that have not ended.
+    """
+
+    __slots__ = ("index", "running")
+
+    def __init__(self, index: Place) -> None:
+        self.index = index
+        self.running: set[int] = set()
+
+
 class Thread:
     """A CUDA thread of a block.
 
@@ -43,19 +62,22 @@ class Thread:
         ``threadIdx``.
     rank : int
         Number in the block, x fastest.
+    block : Block
+        The block it belongs to.
     turn : queue.SimpleQueue
         Gets an item when the thread may go on after a wait.
     answer : dict
         What the threads that it met brought, by rank.
     """
 
-    __slots__ = ("answer", "index", "rank", "turn")
+    __slots__ = ("answer", "block", "index", "rank", "turn")
 
-    def __init__(self, index: Place, rank: int) -> None:
+    def __init__(self, index: Place, rank: int, block: Block) -> None:
         self.index = index
         self.rank = rank
+        self.block = block
         self.turn: SimpleQueue[None] = SimpleQueue()
-        self.answer: dict[int, Any] = {}
+        self.answer: dict[Any, Any] = {}
 
 
 class ThreadError(Exception):
@@ -107,7 +129,11 @@ def _take_worker() -> _Worker:
     try:
         return _idle_workers.pop()
     except IndexError:
+        pass
+    try:
         return _Worker()
+    except RuntimeError as problem:
+        raise MemoryError("this machine cannot hold more CUDA threads that wait for each other") from problem
 
 
 class Scheduler:
@@ -128,41 +154,47 @@ class Scheduler:
 
     def __init__(self, call: Callable[[], Any], dims: Place) -> None:
         self._call = call
-        self._threads = [
-            Thread(Place(x, y, z), x + dims.x * (y + dims.y * z))
-            for z in range(dims.z)
-            for y in range(dims.y)
-            for x in range(dims.x)
-        ]
+        self._places = [Place(x, y, z) for z in range(dims.z) for y in range(dims.y) for x in range(dims.x)]
+        self._blocks = [Block(Place(0, 0, 0))]
+        self._threads = self._threads_of(self._blocks[0])
         self.current = self._threads[0]
         self._workers: set[_Worker] = set()
         self._done: SimpleQueue[None] = SimpleQueue()
         self._failure: tuple[Thread | None, BaseException] | None = None
-        self._begin()
+        self._begin([Place(0, 0, 0)])
 
-    def _begin(self) -> None:
+    def _threads_of(self, block: Block) -> list[Thread]:
+        return [Thread(place, rank, block) for rank, place in enumerate(self._places)]
+
+    def _begin(self, indices: Sequence[Place]) -> None:
+        if len(indices) != len(self._blocks):
+            self._blocks = [Block(index) for index in indices]
+            self._threads = [thread for block in self._blocks for thread in self._threads_of(block)]
+        for block, index in zip(self._blocks, indices):
+            block.index = index
+            block.running = set(range(len(self._places)))
         self._unstarted = deque(self._threads)
-        self._running = set(range(len(self._threads)))
+        self._running = set(self._threads)
         self._ready: deque[Thread] = deque()
         self._meetings: dict[Any, _Meeting] = {}
         self._last: list[Thread] = []
 
-    def run(self, block: Place) -> None:
-        """Run one block to its end.
+    def run(self, *blocks: Place) -> None:
+        """Run one block to its end, or several at once, whose threads can wait for each other.
 
         Raises
         ------
         ThreadError
             If a thread raised, or waits in vain.
         """
-        self._begin()
+        self._begin(blocks)
         self._drain()
         self._done.get()
         if self._failure is not None:
             thread, cause = self._failure
             if thread is None or not isinstance(cause, Exception):
                 raise cause
-            raise ThreadError(thread.index, block) from cause
+            raise ThreadError(thread.index, thread.block.index) from cause
 
     def close(self) -> None:
         """Unwind CUDA threads that still wait, after a failure or an interrupt."""
@@ -172,7 +204,7 @@ class Scheduler:
             time.sleep(0.001)
 
     def meet(self, scope: Any, value: Any = None, members: Collection[int] | None = None) -> dict[int, Any]:
-        """Wait until the other running threads of a scope come here too.
+        """Wait until the other running threads of the block that belong to a scope come here too.
 
         Parameters
         ----------
@@ -190,10 +222,27 @@ class Scheduler:
         """
         self._stop_if_failed()
         thread = self.current
-        meeting = self._meetings.setdefault(scope, _Meeting(members))
+        meeting = self._meetings.setdefault((thread.block, scope), _Meeting(thread.block.running, members))
         meeting.arrived[thread.rank] = (thread, value)
         self._sleep(thread)
         return thread.answer
+
+    def meet_all(self) -> None:
+        """Wait until all threads of all blocks that run at once come here too.
+
+        Raises
+        ------
+        BarrierError
+            If some have ended: what the others then do is undefined, and on a GPU they may wait for ever.
+        """
+        self._stop_if_failed()
+        thread = self.current
+        meeting = self._meetings.setdefault("all", _Meeting(self._running, None))
+        meeting.arrived[thread] = (thread, None)
+        self._sleep(thread)
+        ended = len(self._threads) - len(thread.answer)
+        if ended:
+            raise BarrierError(f"a thread waits for the whole grid, and {ended} threads of it have ended")
 
     def let_others_go_first(self, action: Callable[[], Any]) -> None:
         """Wait until no other thread of the block can go on, and ``action`` has been called.
@@ -215,8 +264,8 @@ class Scheduler:
         self._sleep(thread)
 
     def is_running(self, rank: int) -> bool:
-        """True if the block has a thread of that rank, and it has not ended."""
-        return rank in self._running
+        """True if the block of the current thread has one of that rank, and it has not ended."""
+        return rank in self.current.block.running
 
     def _sleep(self, thread: Thread) -> None:
         """Let others go on, until it is the thread's turn again."""
@@ -246,7 +295,8 @@ class Scheduler:
             except BaseException as problem:
                 self._fail(thread, problem)
                 return False
-            running.discard(thread.rank)
+            running.discard(thread)
+            thread.block.running.discard(thread.rank)
         return True
 
     def _pass_on(self) -> None:
@@ -280,9 +330,9 @@ class Scheduler:
     def _hold_meetings(self) -> None:
         """Answer every meeting for which nobody is missing."""
         for scope, meeting in list(self._meetings.items()):
-            if not meeting.missing(self._running):
+            if not meeting.is_awaited():
                 del self._meetings[scope]
-                answer = {rank: value for rank, (_, value) in meeting.arrived.items()}
+                answer = {key: value for key, (_, value) in meeting.arrived.items()}
                 for thread, _ in meeting.arrived.values():
                     thread.answer = answer
                     self._ready.append(thread)
@@ -302,16 +352,17 @@ class Scheduler:
 
 
 class _Meeting:
-    """Threads that wait for each other."""
+    """Threads that wait for each other: those of ``running`` that are ``members``, all by default."""
 
-    __slots__ = ("_members", "arrived")
+    __slots__ = ("_members", "_running", "arrived")
 
-    def __init__(self, members: Collection[int] | None) -> None:
+    def __init__(self, running: Collection[Any], members: Collection[Any] | None) -> None:
+        self._running = running
         self._members = members
-        self.arrived: dict[int, tuple[Thread, Any]] = {}
+        self.arrived: dict[Any, tuple[Thread, Any]] = {}
 
-    def missing(self, running: set[int]) -> bool:
+    def is_awaited(self) -> bool:
         """True if a running thread that belongs here has not come."""
         if self._members is None:
-            return len(self.arrived) < len(running)
-        return any(rank in running and rank not in self.arrived for rank in self._members)
+            return len(self.arrived) < len(self._running)
+        return any(member in self._running and member not in self.arrived for member in self._members)

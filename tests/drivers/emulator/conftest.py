@@ -16,6 +16,8 @@ from graphdsl.compile.image import ArrayValue, KernelImage
 from graphdsl.compile.signature import encode, parameter_layout
 from graphdsl.drivers.emulator import Emulator
 from graphdsl.drivers.structs import (
+    ATTRIBUTE_VALUES,
+    COOPERATIVE,
     HOST_NODE,
     KERNEL_NODE,
     MEMCPY_NODE,
@@ -132,7 +134,15 @@ class Bench:
         self.device.graph_add_dependencies(graph, pairs[:-1], pairs[1:])
         return graph, handles
 
-    def run(self, function: Callable[..., Any], grid: Any, block: Any, *args: Any, shared_bytes: int = 0) -> int:
+    def run(
+        self,
+        function: Callable[..., Any],
+        grid: Any,
+        block: Any,
+        *args: Any,
+        shared_bytes: int = 0,
+        cooperative: bool = False,
+    ) -> int:
         """Run a kernel the way Numba would: arrays are uploaded and copied back, scalars are of their NumPy type.
 
         Gives the handle of the node.
@@ -152,6 +162,9 @@ class Bench:
             self.load(function, *kinds), kinds, values, _dims(grid), _dims(block), shared_bytes=shared_bytes
         )
         graph, (node,) = self.chain((self.device.graph_add_kernel_node, params))
+        if cooperative:
+            value = self._struct(ATTRIBUTE_VALUES[COOPERATIVE], cooperative=1)
+            self.device.graph_kernel_node_set_attribute(node, COOPERATIVE, value)
         self.launch(graph)
         try:
             self.device.stream_synchronize(self.stream)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphdsl.compile.placement import Placement
 from graphdsl.declare.limits import limits_of
 from graphdsl.drivers.base import InstantiateError
 from graphdsl.drivers.emulator import Emulator
@@ -176,3 +177,50 @@ def test_flags(nodes):
     nodes.device.graph_instantiate_with_params(nodes.graph, USE_NODE_PRIORITY)
     refused(nodes.device.graph_instantiate_with_params, 801, nodes.graph, 4)
     refused(nodes.device.graph_instantiate_with_params, 1, nodes.graph, 1 << 20)
+
+
+def test_clusters_that_a_kernel_was_compiled_for(bench):
+    def made(placement, grid, cluster=None):
+        kernel = bench.load(nothing)
+        bench.device._machine.kernels[kernel].image.__dict__["placement"] = placement
+        nodes = Nodes(bench, (grid, 1, 1), kernel)
+        if cluster is not None:
+            nodes.set(CLUSTER_DIMENSION, dims=(cluster, 1, 1))
+        return nodes.graph
+
+    instantiate = bench.device.graph_instantiate_with_params
+    for fitting in (
+        made(Placement((2, 1, 1)), 8),
+        made(Placement((2, 1, 1)), 8, 2),
+        made(Placement(needs_cluster=True), 8, 4),
+        made(Placement(max_cluster=4), 8, 4),
+    ):
+        instantiate(fitting)
+    for unfitting in (
+        made(Placement((2, 1, 1)), 7),
+        made(Placement((2, 1, 1)), 8, 4),
+        made(Placement(needs_cluster=True), 8),
+        made(Placement(max_cluster=4), 8, 8),
+    ):
+        refused(instantiate, 912, unfitting)
+
+
+@pytest.mark.parametrize(("blocks", "code"), [(132 * 2, 0), (132 * 2 + 1, 720)])
+def test_a_cooperative_grid_runs_at_once(bench, blocks, code):
+    params = bench.kernel(bench.load(nothing), grid=(blocks, 1, 1), block=(1024, 1, 1))
+    nodes = Nodes(bench)
+    nodes.node = bench.device.graph_add_kernel_node(nodes.graph, params)
+    nodes.set(COOPERATIVE, cooperative=1)
+    if code:
+        refused(bench.device.graph_instantiate_with_params, code, nodes.graph)
+    else:
+        bench.device.graph_instantiate_with_params(nodes.graph)
+    nodes.set(COOPERATIVE, cooperative=0)
+    bench.device.graph_instantiate_with_params(nodes.graph)
+
+
+def test_devices_without_cooperative_launches():
+    limits = replace(limits_of("sm_90"), cooperative=False)
+    nodes = Nodes(Bench(Emulator(target=limits)))
+    refused(nodes.set, 801, COOPERATIVE, cooperative=1)
+    nodes.set(COOPERATIVE, cooperative=0)

@@ -508,9 +508,108 @@ def test_blocks_cannot_wait_for_each_other(bench: Bench) -> None:
         cuda.cg.this_grid().sync()
         out[cuda.grid(1)] = 1
 
-    bench.run(kernel, 1, 4, Fresh(4, np.int32))
-    with pytest.raises(DriverError, match="cooperative launch"):
-        bench.run(kernel, 2, 2, Fresh(4, np.int32))
+    for grid, block in ((1, 4), (2, 2)):
+        with pytest.raises(DriverError, match="cooperative launch"):
+            bench.run(kernel, grid, block, Fresh(4, np.int32))
+
+
+class TestCooperativeLaunches:
+    """All blocks run at once, and wait for each other."""
+
+    def test_every_block_sees_what_all_wrote_before(self, bench: Bench) -> None:
+        def kernel(x, y):
+            i = cuda.grid(1)
+            for step in range(3):
+                x[i] = y[y.size - 1 - i] + step
+                cuda.cg.this_grid().sync()
+                y[i] = x[x.size - 1 - i]
+                cuda.cg.this_grid().sync()
+
+        x, y = Fresh(24, np.int32), np.arange(24, dtype=np.int32)
+        expected = y.copy()
+        for step in range(3):
+            expected = (expected[::-1] + step)[::-1]
+        bench.run(kernel, 4, 6, x, y, cooperative=True)
+        np.testing.assert_array_equal(y, expected)
+
+    def test_blocks_keep_barriers_and_shared_memory_of_their_own(self, bench: Bench) -> None:
+        def kernel(x, out):
+            fixed, dynamic = cuda.shared.array(4, np.int32), cuda.shared.array(0, np.int32)
+            i, t = cuda.grid(1), cuda.threadIdx.x
+            fixed[t] = x[i]
+            dynamic[t] = -x[i]
+            cuda.cg.this_grid().sync()
+            out[i] = fixed[3 - t] + 100 * dynamic[(t + 1) % 4]
+            if cuda.blockIdx.x == 1:
+                for _ in range(3):
+                    cuda.syncthreads()
+            out[i] += cuda.syncthreads_count(t < cuda.blockIdx.x)
+            out[i] += 1000 * cuda.shfl_sync(0xF, cuda.blockIdx.x, 0)
+            cuda.cg.this_grid().sync()
+
+        x, out = np.arange(12, dtype=np.int32), Fresh(12, np.int32)
+        bench.run(kernel, 3, 4, x, out, shared_bytes=16, cooperative=True)
+        expected = []
+        for block in range(3):
+            part = x[4 * block : 4 * block + 4]
+            expected.extend(part[::-1] - 100 * np.roll(part, -1) + block + 1000 * block)
+        np.testing.assert_array_equal(out.result, expected)
+
+    def test_grids_of_three_dimensions(self, bench: Bench) -> None:
+        def kernel(out, total):
+            x, y, z = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
+            out[z, y, x] = x + 10 * y + 100 * z
+            cuda.cg.this_grid().sync()
+            if x == 0 and y == 0 and z == 0:
+                total[0] = out[1, 2, 1]
+
+        out, total = Fresh((2, 3, 2), np.int32), np.zeros(1, np.int32)
+        bench.run(kernel, (2, 3, 2), 1, out, total, cooperative=True)
+        assert total[0] == 121
+
+    def test_a_thread_that_ended_is_missed(self, bench: Bench) -> None:
+        def kernel(out):
+            i = cuda.grid(1)
+            if i >= out.size:
+                return
+            out[i] = 1
+            cuda.cg.this_grid().sync()
+            out[i] = 2
+
+        bench.run(kernel, 2, 4, Fresh(8, np.int32), cooperative=True)
+        with pytest.raises(DriverError, match="waits for the whole grid, and 1 threads of it have ended") as caught:
+            bench.run(kernel, 2, 4, Fresh(7, np.int32), cooperative=True)
+        assert caught.value.code == 719
+
+    def test_threads_that_wait_elsewhere_are_waited_for_in_vain(self, bench: Bench) -> None:
+        def kernel(out):
+            if cuda.threadIdx.x == 0:
+                cuda.cg.this_grid().sync()
+            else:
+                cuda.syncthreads()
+            out[cuda.grid(1)] = 1
+
+        with pytest.raises(DriverError, match="wait for others that never come"):
+            bench.run(kernel, 2, 2, Fresh(4, np.int32), cooperative=True)
+
+    def test_a_failure_names_thread_and_block(self, bench: Bench) -> None:
+        def kernel(out):
+            cuda.cg.this_grid().sync()
+            if cuda.blockIdx.x == 2:
+                raise ValueError("two")
+            cuda.cg.this_grid().sync()
+
+        with pytest.raises(DriverError, match="ValueError: two") as caught:
+            bench.run(kernel, 4, 2, Fresh(4, np.int32), cooperative=True)
+        assert attributes(caught.value, "thread", "block") == ((0, 0, 0), (2, 0, 0))
+
+    def test_a_grid_larger_than_the_device_is_refused(self, bench: Bench) -> None:
+        def kernel(out):
+            pass
+
+        with pytest.raises(DriverError) as caught:
+            bench.run(kernel, 132 * 2 + 1, 1024, Fresh(1, np.int32), cooperative=True)
+        assert (caught.value.call, caught.value.code) == ("cuGraphInstantiateWithParams", 720)
 
 
 # Failures
