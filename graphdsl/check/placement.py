@@ -23,8 +23,8 @@ def cluster_size(context: Launches, found: Found) -> Iterator[Finding]:
     compute capability 9.0 on. Clusters of more than 8 blocks do not run on every such device; the kernel is allowed
     them when it is instantiated.
 
-    **Why.** The driver refuses the graph with `CUDA_ERROR_INVALID_CLUSTER_SIZE`. It refuses clusters for which no group
-    of multiprocessors has the shared memory, too, which cannot be told before.
+    **Why.** The driver refuses the attribute with `CUDA_ERROR_INVALID_CLUSTER_SIZE`. It refuses clusters for which no
+    group of multiprocessors has the shared memory, too, which cannot be told before.
 
     **Source.** CUDA C++ Programming Guide, "Thread Block Clusters".
 
@@ -60,7 +60,7 @@ def cluster_size(context: Launches, found: Found) -> Iterator[Finding]:
 def cluster_divides(context: Launches, found: Found) -> Iterator[Finding]:
     """Each dimension of a cluster divides that of the grid; a grid that follows a param stays so with every update.
 
-    **Why.** The driver refuses the graph with `CUDA_ERROR_INVALID_CLUSTER_SIZE`.
+    **Why.** The driver refuses the attribute, or the update, with `CUDA_ERROR_INVALID_CLUSTER_SIZE`.
 
     **Source.** CUDA Driver API, `CUlaunchAttributeValue::clusterDim`.
 
@@ -97,32 +97,36 @@ def cluster_divides(context: Launches, found: Found) -> Iterator[Finding]:
 
 @rule("GD217", "error", "Preferred clusters that are made of regular ones")
 def preferred_cluster(context: Context, found: Found) -> Iterator[Finding]:
-    """A preferred cluster stands beside a regular one: a multiple of it in x and y, and the same in z.
+    """A preferred cluster stands beside a regular one: a multiple of it in x and y, and the same in z. Devices have
+    preferred clusters from compute capability 10.0 on.
 
-    **Why.** The device falls back on regular clusters where the larger ones do not fit. Without a regular cluster, the
-    driver ignores the preferred one.
+    **Why.** The device falls back on regular clusters where the larger ones do not fit. The driver refuses what is
+    wrong with `CUDA_ERROR_INVALID_VALUE`.
 
     **Source.** CUDA Driver API, `CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION`.
 
-    **Remedy.** Give both, such as `cluster=2, preferred_cluster=4`.
+    **Remedy.** Give both, such as `cluster=2, preferred_cluster=4`, and for older devices the regular one alone.
 
     **Wrong**
 
     ```python wrong
-    g.kernel(scale, grid=12, block=256, args=(x, y, gain, n), cluster=4, preferred_cluster=6)
+    g.kernel(scale, grid=12, block=256, args=(x, y, gain, n), preferred_cluster=4)
     ```
 
     **Right**
 
     ```python right
-    g.kernel(scale, grid=12, block=256, args=(x, y, gain, n), cluster=2, preferred_cluster=6)
+    g.kernel(scale, grid=12, block=256, args=(x, y, gain, n), cluster=4)
     ```
     """
     for node, attributes in context.attributed:
         preferred, regular = attributes.preferred_cluster, attributes.cluster
         if preferred is None or 0 in preferred:
             continue
-        if regular is None:
+        if not context.limits.preferred_clusters:
+            rule = f"{context.limits.name} has no preferred clusters"
+            remedy = "Leave it out for this device: preferred clusters begin with compute capability 10.0."
+        elif regular is None:
             rule, remedy = "a preferred cluster needs a regular one to fall back on", "Give cluster= too."
         elif 0 in regular or (_divides(regular, preferred) and preferred[2] == regular[2]):
             continue
@@ -178,8 +182,8 @@ def cooperative_grid(context: Launches, found: Found) -> Iterator[Finding]:
     The count is the driver's own, but for clusters, where it is an upper bound: how multiprocessors hang together is
     not published. For a compute capability without a device it is that of the largest device that has it.
 
-    **Why.** The driver refuses the graph with `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`: blocks that wait for others
-    that never start would hang.
+    **Why.** The driver refuses the attribute, or the update, with `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`: blocks
+    that wait for others that never start would hang.
 
     **Source.** CUDA Driver API, `cuLaunchCooperativeKernel`; CUDA toolkit, cuda_occupancy.h.
 
@@ -237,7 +241,7 @@ def cooperative_grid(context: Launches, found: Found) -> Iterator[Finding]:
 def grid_synchronisation(context: Launches, found: Found) -> Iterator[Finding]:
     """A kernel that calls `cuda.cg.this_grid().sync()` is launched with `cooperative=True`.
 
-    **Why.** In another launch there is nothing to wait by, and the wait fails or never ends.
+    **Why.** In another launch there is nothing to wait by, and the launch fails with `CUDA_ERROR_LAUNCH_FAILED`.
 
     **Source.** CUDA C++ Programming Guide, "Grid Synchronization".
 

@@ -45,6 +45,8 @@ class Limits:
         True if a grid can be launched whole, so that its blocks can wait for each other.
     max_cluster : int
         Blocks in a cluster, 0 where there are none. An upper bound: a kernel with much shared memory can have fewer.
+    preferred_clusters : bool
+        True if the device can form larger clusters where they fit, and others where they do not.
     window_bytes : int
         Bytes of an access-policy window, 0 where there are none.
     priorities : tuple of int
@@ -71,6 +73,7 @@ class Limits:
     reserved_shared_bytes: int = 0
     cooperative: bool = True
     max_cluster: int = 0
+    preferred_clusters: bool = False
     window_bytes: int = 0
     priorities: tuple[int, int] = (0, -5)
     sync_domains: int = 1
@@ -110,6 +113,9 @@ _MULTIPROCESSORS = {
 
 MAX_CLUSTER = 16
 """Blocks in a cluster where clusters are (compute capability 9.0 and up); no more than 8 run on all of these."""
+
+PREFERRED_CLUSTERS_SINCE = (10, 0)
+"""Compute capability; driver 580 takes none on an H200."""
 
 PORTABLE_CLUSTER = 8
 """Blocks in a cluster that a kernel can have without opting in."""
@@ -198,6 +204,7 @@ def limits_of(target: str | tuple[int, int] | Limits = DEFAULT_CAPABILITY) -> Li
         multiprocessor_shared_bytes=found.shared * 1024,
         reserved_shared_bytes=1024 if capability >= (8, 0) else 0,
         max_cluster=MAX_CLUSTER if has_clusters else 0,
+        preferred_clusters=capability >= PREFERRED_CLUSTERS_SINCE,
         window_bytes=_WINDOW_BYTES if capability >= (8, 0) else 0,
         sync_domains=4 if has_clusters else 1,
     )

@@ -21,7 +21,7 @@ from cuda.core.utils import StridedMemoryView
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
-from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, Limits
+from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, PREFERRED_CLUSTERS_SINCE, Limits
 from graphdsl.drivers.base import (
     UPDATE_RESULTS,
     Address,
@@ -617,6 +617,7 @@ def _limits(device: Device) -> Limits:
         parameter_bytes=LARGE_PARAMETER_BYTES if large else 4096,
         cooperative=bool(attribute("COOPERATIVE_LAUNCH")),
         max_cluster=MAX_CLUSTER if attribute("CLUSTER_LAUNCH") else 0,
+        preferred_clusters=capability >= PREFERRED_CLUSTERS_SINCE,
         priorities=_call(driver.cuCtxGetStreamPriorityRange),
         **{field: attribute(name) for field, name in _LIMITS.items()},
     )

@@ -39,17 +39,18 @@ def node(demo, *, grid=8, block=256, name="run", **attributes):
         ({"cluster": 2}, "sm_120", []),
         ({"cluster": 3}, "sm_90", [("GD216", "run", "cluster")]),
         ({"cluster": (2, 1, 2)}, "sm_90", [("GD216", "run", "cluster")]),
-        ({"cluster": 2, "preferred_cluster": 4}, "sm_90", []),
-        ({"cluster": 2, "preferred_cluster": (4, 2), "grid": (8, 2)}, "sm_90", []),
-        ({"preferred_cluster": 4}, "sm_90", [("GD217", "run", "preferred_cluster")]),
-        ({"cluster": 4, "preferred_cluster": 6, "grid": 12}, "sm_90", [("GD217", "run", "preferred_cluster")]),
+        ({"cluster": 2, "preferred_cluster": 4}, "sm_100", []),
+        ({"cluster": 2, "preferred_cluster": 4}, "sm_90", [("GD217", "run", "preferred_cluster")]),
+        ({"cluster": 2, "preferred_cluster": (4, 2), "grid": (8, 2)}, "sm_100", []),
+        ({"preferred_cluster": 4}, "sm_100", [("GD217", "run", "preferred_cluster")]),
+        ({"cluster": 4, "preferred_cluster": 6, "grid": 12}, "sm_100", [("GD217", "run", "preferred_cluster")]),
         (
             {"cluster": 2, "preferred_cluster": (2, 1, 2), "grid": (2, 1, 2)},
-            "sm_90",
+            "sm_100",
             [("GD217", "run", "preferred_cluster")],
         ),
-        ({"cluster": 2, "preferred_cluster": 6}, "sm_90", [("GD216", "run", "preferred_cluster")]),
-        ({"cluster": 2, "preferred_cluster": 32, "grid": 32}, "sm_90", [("GD215", "run", "preferred_cluster")]),
+        ({"cluster": 2, "preferred_cluster": 6}, "sm_100", [("GD216", "run", "preferred_cluster")]),
+        ({"cluster": 2, "preferred_cluster": 32, "grid": 32}, "sm_100", [("GD215", "run", "preferred_cluster")]),
         ({"cluster": 2, "cluster_policy": "spread"}, "sm_90", []),
         ({"cluster_policy": "spread"}, "sm_90", [("GD221", "run", "cluster_policy")]),
     ],
@@ -157,19 +158,19 @@ def test_a_wait_for_the_grid_needs_a_cooperative_launch(demo, cooperative):
 class TestUpdates:
     """A grid that follows a param stays in the bounds that the attributes set."""
 
-    def exe(self, **attributes):
+    def exe(self, target="sm_90", **attributes):
         g = gd.Graph("demo")
         n = g.param("n", np.int32, default=1024)
         x, y = (g.device_array(name, 1024, np.float32) for name in "xy")
         args = (x, y, np.float32(1), n)
         g.kernel(scale_gpu, grid=gd.cdiv(n, 128), block=128, args=args, name="run", **attributes)
-        return g.instantiate(gd.emulator())
+        return g.instantiate(gd.emulator(target=target))
 
     @pytest.mark.parametrize(
         ("attributes", "good", "bad", "field"),
         [
             ({"cluster": 4}, 512, 513, "cluster"),
-            ({"cluster": 2, "preferred_cluster": 4}, 512, 256, "preferred_cluster"),
+            ({"target": "sm_100", "cluster": 2, "preferred_cluster": 4}, 512, 256, "preferred_cluster"),
             ({"cooperative": True}, 132 * 16 * 128, 132 * 16 * 128 + 1, "grid"),
         ],
     )

@@ -40,7 +40,7 @@ def test_every_attribute_is_a_call_in_the_order_of_the_driver():
         sync_domain="remote",
         sync_domain_map={"default": 0, "remote": 2},
     )
-    calls = [str(call) for call in g.trace() if call.function in (SET, "cuGraphInstantiateWithParams")]
+    calls = [str(call) for call in g.trace("sm_100") if call.function in (SET, "cuGraphInstantiateWithParams")]
     assert calls == [
         f"{SET}(add, COOPERATIVE=True)",
         f"{SET}(add, CLUSTER_DIMENSION=(2, 1, 1))",
@@ -110,7 +110,7 @@ def test_large_clusters_are_allowed_once_for_each_kernel():
     g = graph(16, cluster=16)
     x = g.operands["x"]
     g.kernel(kernels.add_to, grid=32, block=256, args=(x, np.float32(1), 1024), cluster=8, preferred_cluster=16)
-    calls = [str(call) for call in g.trace() if "NON_PORTABLE" in str(call)]
+    calls = [str(call) for call in g.trace("sm_100") if "NON_PORTABLE" in str(call)]
     assert calls == ["cuKernelSetAttribute(add_to, NON_PORTABLE_CLUSTER_SIZE_ALLOWED=1)"]
 
 

@@ -1,7 +1,8 @@
-"""Launch attributes of the emulator's kernel nodes: which values the driver takes, and which launches it then refuses.
+"""Launch attributes of the emulator's kernel nodes: which values the driver takes, and which launches.
 
-A value is judged when it is set; whether it suits the grid and the device is judged when the graph is instantiated and
-when an exec is updated. This module must not know graphs.
+All is judged when an attribute is set, and again when an exec is updated, as driver 580 does on an H200. What becomes
+of clusters beyond the largest that a kernel can be allowed is not known: here they are refused when the graph is
+instantiated. This module must not know graphs.
 """
 
 from __future__ import annotations
@@ -47,12 +48,18 @@ def read_attribute(number: int, address: Address, limits: Limits) -> np.void:
     if not address:
         raise Problem("the address of the attribute's value is NULL")
     dtype = ATTRIBUTE_VALUES[number]
-    value: np.void = np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0]
-    _REFUSALS[number](value, limits)
+    value: np.void = np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype).copy()[0]
+    _CHECKS[number](value, limits)
     return value
 
 
+# Device-updatable, the shared-memory carve-out, and a hint for NVLink.
+_NOT_EMULATED = (13, 14, 16)
+
+
 def _require_known(number: int) -> None:
+    if number in _NOT_EMULATED:
+        raise Problem(f"the emulator has no attribute {number}", NOT_SUPPORTED)
     if number not in ATTRIBUTE_VALUES:
         raise Problem(f"{number} is no attribute that kernel nodes of a graph have")
 
@@ -94,8 +101,16 @@ def _policy(value: np.void, limits: Limits) -> None:
         raise Problem(f"there is no cluster scheduling policy of number {value['policy']}")
 
 
-def _any(value: np.void, limits: Limits) -> None:
-    """Whatever it is: the driver clamps a priority."""
+def _preferred(value: np.void, limits: Limits) -> None:
+    if any(value["dims"]) and not limits.preferred_clusters:
+        raise Problem("the device has no preferred clusters")
+    _cluster(value, limits)
+
+
+def _priority(value: np.void, limits: Limits) -> None:
+    """Any will do: the nearest that the device has is kept."""
+    least, greatest = limits.priorities
+    value["priority"] = min(max(value["priority"], greatest), least)
 
 
 def _domains(value: np.void, limits: Limits) -> None:
@@ -108,15 +123,15 @@ def _domain(value: np.void, limits: Limits) -> None:
         raise Problem(f"there is no memory synchronisation domain of number {value['domain']}")
 
 
-_REFUSALS: dict[int, Any] = {
+_CHECKS: dict[int, Any] = {
     ACCESS_POLICY_WINDOW: _window,
     COOPERATIVE: _cooperative,
     CLUSTER_DIMENSION: _cluster,
     CLUSTER_SCHEDULING_POLICY: _policy,
-    PRIORITY: _any,
+    PRIORITY: _priority,
     MEM_SYNC_DOMAIN_MAP: _domains,
     MEM_SYNC_DOMAIN: _domain,
-    PREFERRED_CLUSTER_DIMENSION: _cluster,
+    PREFERRED_CLUSTER_DIMENSION: _preferred,
 }
 
 
@@ -135,27 +150,32 @@ def require_clusters(
     values: Values, grid: tuple[int, ...], limits: Limits, image: KernelImage, *, large_allowed: bool
 ) -> None:
     """Refuse clusters that are too large, do not fill the grid, or are not those of the kernel."""
-    placement = image.placement
+    compiled, bound = image.placement.cluster, image.placement.max_cluster
     cluster, preferred = _dims(values, CLUSTER_DIMENSION), _dims(values, PREFERRED_CLUSTER_DIMENSION)
-    if placement.cluster is not None:
-        if cluster not in (None, list(placement.cluster)):
-            raise _bad_cluster(f"{image.name!r} was compiled for clusters of {placement.cluster} blocks, not {cluster}")
-        cluster = list(placement.cluster)
-    if cluster is None:
-        if placement.needs_cluster:
-            raise _bad_cluster(f"{image.name!r} runs in clusters only")
-        return
-    most = limits.max_cluster if large_allowed else min(limits.max_cluster, PORTABLE_CLUSTER)
-    most = min(most, placement.max_cluster or most)
-    for dims in filter(None, (cluster, preferred)):
-        if math.prod(dims) > most:
-            raise _bad_cluster(f"a cluster of {math.prod(dims)} blocks; {image.name!r} has at most {most}")
-        if any(extent % part for extent, part in zip(grid, dims)):
-            raise _bad_cluster(f"clusters of {dims} blocks do not fill a grid of {list(grid)}")
-    if preferred is not None and (
-        any(part % regular for part, regular in zip(preferred, cluster)) or preferred[2] != cluster[2]
-    ):
-        raise _bad_cluster(f"a preferred cluster of {preferred} blocks is no multiple of {cluster}")
+    if compiled is not None:
+        if cluster not in (None, list(compiled)):
+            raise _bad_cluster(f"{image.name!r} was compiled for clusters of {compiled} blocks, not {cluster}")
+        cluster = list(compiled)
+    if cluster is not None:
+        if math.prod(cluster) > min(math.inf if large_allowed else PORTABLE_CLUSTER, bound or math.inf):
+            raise _bad_cluster(f"{image.name!r} was not allowed a cluster of {math.prod(cluster)} blocks")
+        if any(extent % part for extent, part in zip(grid, cluster)):
+            raise _bad_cluster(f"clusters of {cluster} blocks do not fill a grid of {list(grid)}")
+    if preferred is not None:
+        multiple = cluster is not None and not any(part % other for part, other in zip(preferred, cluster))
+        if cluster is None or not multiple or preferred[2] != cluster[2]:
+            raise Problem(f"a preferred cluster of {preferred} blocks is no multiple of {cluster}")
+        if any(extent % part for extent, part in zip(grid, preferred)):
+            raise Problem(f"preferred clusters of {preferred} blocks do not fill a grid of {list(grid)}")
+
+
+def require_possible_clusters(values: Values, limits: Limits, image: KernelImage) -> None:
+    """Refuse, when a graph is instantiated, clusters that no kernel can have, and none where there must be some."""
+    cluster = _dims(values, CLUSTER_DIMENSION) or image.placement.cluster
+    if cluster is None and image.placement.needs_cluster:
+        raise _bad_cluster(f"{image.name!r} runs in clusters only")
+    if cluster is not None and math.prod(cluster) > limits.max_cluster:
+        raise _bad_cluster(f"a cluster of {math.prod(cluster)} blocks, and the device has {limits.max_cluster}")
 
 
 def _bad_cluster(rule: str) -> Problem:

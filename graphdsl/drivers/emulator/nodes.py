@@ -23,6 +23,7 @@ from graphdsl.drivers.emulator.attributes import (
     is_cooperative,
     read_attribute,
     require_clusters,
+    require_possible_clusters,
     require_resident,
 )
 from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
@@ -103,7 +104,8 @@ def _read_kernel(machine: Machine, address: Address) -> _Launch:
             f"{shared_bytes} bytes of dynamic shared memory; {kernel.image.name!r} may have {most}",
             remedy="Raise it with kernel_set_max_shared_bytes before the node is added.",
         )
-    return _Launch(device, kernel, grid, block, shared_bytes, _read_parameters(kernel.image, fields, device.limits))
+    parameters = _read_parameters(kernel.image, fields, device.limits)
+    return _launchable(_Launch(device, kernel, grid, block, shared_bytes, parameters))
 
 
 def _check_shape(image: KernelImage, grid: Place, block: Place, limits: Limits) -> None:
@@ -141,24 +143,28 @@ def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> byt
 def with_attribute(machine: Machine, launch: _Launch, number: int, address: Address) -> _Launch:
     """The launch of a kernel node once an attribute is set."""
     value = read_attribute(number, address, launch.device.limits)
-    return replace(launch, attributes={**launch.attributes, number: value})
+    return _launchable(replace(launch, attributes={**launch.attributes, number: value}))
 
 
-def _require_launchable(machine: Machine, launch: _Launch) -> None:
+def _launchable(launch: _Launch) -> _Launch:
+    """The launch itself, if its attributes suit it."""
     attributes, image, limits = launch.attributes, launch.kernel.image, launch.device.limits
     large = launch.device.ordinal in launch.kernel.large_clusters
     require_clusters(attributes, launch.grid, limits, image, large_allowed=large)
     if is_cooperative(attributes):
         require_resident(launch.grid, launch.block, launch.shared_bytes, limits, image)
+    return launch
+
+
+def _require_ready(machine: Machine, launch: _Launch) -> None:
+    require_possible_clusters(launch.attributes, launch.device.limits, launch.kernel.image)
 
 
 def _accept_kernel(machine: Machine, old: _Launch, new: _Launch) -> _Launch:
     """An update of an exec carries no attributes: those that the node has stay."""
     if new.device is not old.device:
         raise Problem("a kernel node of an exec keeps its context", remedy="Build the graph anew.")
-    made = replace(new, attributes=old.attributes)
-    _require_launchable(machine, made)
-    return made
+    return _launchable(replace(new, attributes=old.attributes))
 
 
 def _run_kernel(machine: Machine, launch: _Launch, before_wait: Callable[[], None] | None = None) -> None:
@@ -205,6 +211,6 @@ def _run_host(machine: Machine, call: _HostCall) -> None:
         _HostFunction(call.function)(call.user_data)
 
 
-KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, _accept_kernel, _require_launchable, can_disable=True)
+KERNEL = NodeKind("kernel", _read_kernel, _run_kernel, _accept_kernel, _require_ready, can_disable=True)
 HOST = NodeKind("host", _read_host, _run_host)
 EMPTY = NodeKind("empty", lambda machine, address: None, lambda machine, params: None)

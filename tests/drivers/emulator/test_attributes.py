@@ -102,7 +102,7 @@ def test_a_value_that_is_none_is_refused_when_it_is_set(nodes, number, fields):
     assert not any(nodes.get(number).tobytes()) or number == MEM_SYNC_DOMAIN_MAP
 
 
-@pytest.mark.parametrize("number", [0, 3, 6, 7, 12, 14, 99])
+@pytest.mark.parametrize("number", [0, 3, 6, 7, 12, 99])
 def test_attributes_of_streams_and_launches_are_none_of_nodes(nodes, number):
     row = np.zeros(64, np.uint8)
     refused(nodes.device.graph_kernel_node_set_attribute, 1, nodes.node, number, row.ctypes.data)
@@ -121,46 +121,69 @@ def test_only_kernel_nodes_have_attributes(nodes):
     ("number", "fields"), [(CLUSTER_DIMENSION, {"dims": (2, 1, 1)}), (PREFERRED_CLUSTER_DIMENSION, {"dims": (2, 1, 1)})]
 )
 def test_devices_without_clusters(number, fields):
-    limits = replace(limits_of("sm_90"), max_cluster=0)
+    limits = replace(limits_of("sm_90"), max_cluster=0, preferred_clusters=True)
     refused(Nodes(Bench(Emulator(target=limits))).set, 801, number, **fields)
+
+
+@pytest.mark.parametrize(
+    ("dims", "fits"),
+    [((2, 2, 2), True), ((8, 1, 1), True), ((3, 1, 1), False), ((1, 1, 4), False), ((8, 2, 1), False)],
+)
+def test_clusters_fill_the_grid_and_are_small(nodes, dims, fits):
+    nodes.set(CLUSTER_DIMENSION, dims=(2, 1, 1))
+    if fits:
+        nodes.set(CLUSTER_DIMENSION, dims=dims)
+    else:
+        refused(nodes.set, 912, CLUSTER_DIMENSION, dims=dims)
+    assert nodes.get(CLUSTER_DIMENSION)["dims"].tolist() == (list(dims) if fits else [2, 1, 1])
+    nodes.set(CLUSTER_DIMENSION, dims=(0, 0, 0))
+    nodes.device.graph_instantiate_with_params(nodes.graph)
 
 
 @pytest.mark.parametrize(
     ("dims", "preferred", "fits"),
     [
-        ((2, 2, 2), None, True),
-        ((8, 1, 1), None, True),
-        ((3, 1, 1), None, False),
-        ((1, 1, 4), None, False),
-        ((8, 2, 1), None, False),  # 16 blocks, which the kernel was not allowed
         ((2, 1, 1), (4, 1, 1), True),
         ((2, 1, 1), (4, 2, 1), True),
         ((4, 1, 1), (6, 1, 1), False),
         ((4, 1, 1), (2, 1, 1), False),
         ((2, 1, 1), (2, 1, 2), False),
+        ((2, 1, 1), (6, 1, 1), False),
+        ((0, 0, 0), (2, 1, 1), False),
     ],
 )
-def test_clusters_fill_the_grid(nodes, dims, preferred, fits):
+def test_preferred_clusters_are_made_of_regular_ones(dims, preferred, fits):
+    limits = replace(limits_of("sm_90"), preferred_clusters=True)
+    nodes = Nodes(Bench(Emulator(target=limits)))
     nodes.set(CLUSTER_DIMENSION, dims=dims)
-    if preferred is not None:
-        nodes.set(PREFERRED_CLUSTER_DIMENSION, dims=preferred)
     if fits:
-        nodes.device.graph_instantiate_with_params(nodes.graph)
-        return
-    problem = refused(nodes.device.graph_instantiate_with_params, 912, nodes.graph)
-    assert isinstance(problem, InstantiateError)
-    assert problem.node_handle == nodes.node
+        nodes.set(PREFERRED_CLUSTER_DIMENSION, dims=preferred)
+    else:
+        refused(nodes.set, 1, PREFERRED_CLUSTER_DIMENSION, dims=preferred)
+
+
+def test_an_h200_has_no_preferred_clusters(nodes):
+    nodes.set(CLUSTER_DIMENSION, dims=(2, 1, 1))
+    refused(nodes.set, 1, PREFERRED_CLUSTER_DIMENSION, dims=(4, 1, 1))
 
 
 def test_large_clusters_are_allowed_by_the_kernel(bench):
     kernel = bench.load(nothing)
     nodes = Nodes(bench, (16, 2, 1), kernel)
-    nodes.set(CLUSTER_DIMENSION, dims=(16, 1, 1))
-    refused(bench.device.graph_instantiate_with_params, 912, nodes.graph)
+    refused(nodes.set, 912, CLUSTER_DIMENSION, dims=(16, 1, 1))
     bench.device.kernel_allow_large_clusters(kernel)
+    nodes.set(CLUSTER_DIMENSION, dims=(16, 1, 1))
     bench.device.graph_instantiate_with_params(nodes.graph)
     nodes.set(CLUSTER_DIMENSION, dims=(16, 2, 1))
-    refused(bench.device.graph_instantiate_with_params, 912, nodes.graph)
+    problem = refused(bench.device.graph_instantiate_with_params, 912, nodes.graph)
+    assert isinstance(problem, InstantiateError)
+    assert problem.node_handle == nodes.node
+
+
+@pytest.mark.parametrize(("given", "kept"), [(-100, -5), (-5, -5), (-3, -3), (0, 0), (7, 0)])
+def test_priorities_are_clamped(nodes, given, kept):
+    nodes.set(PRIORITY, priority=given)
+    assert nodes.get(PRIORITY)["priority"] == kept
 
 
 def test_an_update_of_an_exec_keeps_the_attributes(nodes):
@@ -180,43 +203,36 @@ def test_flags(nodes):
 
 
 def test_clusters_that_a_kernel_was_compiled_for(bench):
-    def made(placement, grid, cluster=None):
+    def made(placement, grid=8):
         kernel = bench.load(nothing)
         bench.device._machine.kernels[kernel].image.__dict__["placement"] = placement
-        nodes = Nodes(bench, (grid, 1, 1), kernel)
-        if cluster is not None:
-            nodes.set(CLUSTER_DIMENSION, dims=(cluster, 1, 1))
-        return nodes.graph
+        return Nodes(bench, (grid, 1, 1), kernel)
 
-    instantiate = bench.device.graph_instantiate_with_params
-    for fitting in (
-        made(Placement((2, 1, 1)), 8),
-        made(Placement((2, 1, 1)), 8, 2),
-        made(Placement(needs_cluster=True), 8, 4),
-        made(Placement(max_cluster=4), 8, 4),
-    ):
-        instantiate(fitting)
-    for unfitting in (
-        made(Placement((2, 1, 1)), 7),
-        made(Placement((2, 1, 1)), 8, 4),
-        made(Placement(needs_cluster=True), 8),
-        made(Placement(max_cluster=4), 8, 8),
-    ):
-        refused(instantiate, 912, unfitting)
+    compiled = made(Placement((2, 1, 1)))
+    compiled.set(CLUSTER_DIMENSION, dims=(2, 1, 1))
+    refused(compiled.set, 912, CLUSTER_DIMENSION, dims=(4, 1, 1))
+    refused(made, 912, Placement((2, 1, 1)), 7)
+    bounded = made(Placement(max_cluster=4))
+    bounded.set(CLUSTER_DIMENSION, dims=(4, 1, 1))
+    refused(bounded.set, 912, CLUSTER_DIMENSION, dims=(8, 1, 1))
+    needing = made(Placement(needs_cluster=True))
+    refused(bench.device.graph_instantiate_with_params, 912, needing.graph)
+    needing.set(CLUSTER_DIMENSION, dims=(4, 1, 1))
+    for each in (compiled, bounded, needing):
+        bench.device.graph_instantiate_with_params(each.graph)
 
 
-@pytest.mark.parametrize(("blocks", "code"), [(132 * 2, 0), (132 * 2 + 1, 720)])
-def test_a_cooperative_grid_runs_at_once(bench, blocks, code):
-    params = bench.kernel(bench.load(nothing), grid=(blocks, 1, 1), block=(1024, 1, 1))
+def test_a_cooperative_grid_runs_at_once(bench):
+    kernel = bench.load(nothing)
+    fitting, larger = (bench.kernel(kernel, grid=(132 * 2 + i, 1, 1), block=(1024, 1, 1)) for i in (0, 1))
     nodes = Nodes(bench)
-    nodes.node = bench.device.graph_add_kernel_node(nodes.graph, params)
+    nodes.node = bench.device.graph_add_kernel_node(nodes.graph, larger)
+    refused(nodes.set, 720, COOPERATIVE, cooperative=1)
+    assert nodes.get(COOPERATIVE)["cooperative"] == 0
+    nodes.node = bench.device.graph_add_kernel_node(nodes.graph, fitting)
     nodes.set(COOPERATIVE, cooperative=1)
-    if code:
-        refused(bench.device.graph_instantiate_with_params, code, nodes.graph)
-    else:
-        bench.device.graph_instantiate_with_params(nodes.graph)
-    nodes.set(COOPERATIVE, cooperative=0)
-    bench.device.graph_instantiate_with_params(nodes.graph)
+    graph_exec = bench.device.graph_instantiate_with_params(nodes.graph)
+    refused(bench.device.graph_exec_kernel_node_set_params, 720, graph_exec, nodes.node, larger)
 
 
 def test_devices_without_cooperative_launches():

@@ -609,7 +609,7 @@ class TestCooperativeLaunches:
 
         with pytest.raises(DriverError) as caught:
             bench.run(kernel, 132 * 2 + 1, 1024, Fresh(1, np.int32), cooperative=True)
-        assert (caught.value.call, caught.value.code) == ("cuGraphInstantiateWithParams", 720)
+        assert (caught.value.call, caught.value.code) == ("cuGraphKernelNodeSetAttribute", 720)
 
 
 # Failures
