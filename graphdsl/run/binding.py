@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.event import event_handle
+from graphdsl.declare.event import Event, event_handle
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.interop import ForeignArray, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.drivers.base import Address, Driver
 from graphdsl.errors import GraphdslError, UpdateError
-from graphdsl.plan import Plan
+from graphdsl.plan import MemoryPlan, Plan
+from graphdsl.plan.memory import place
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray
@@ -27,7 +28,7 @@ from graphdsl.run.refusal import refused
 
 
 class Binding(NamedTuple):
-    """What an external buffer or event is bound to: the owner, what keeps it where it is, and its address or handle."""
+    """Where a buffer or event is: the owner, None for the exec's own; what keeps it there; its address or handle."""
 
     owner: Any
     keep: Any
@@ -55,42 +56,64 @@ class Memory:
     ) -> None:
         """Find or make the memory of each buffer; ``values`` takes the addresses by name.
 
-        An external buffer that ``bound`` has is bound so, and others to their owners in the definition.
+        What ``bound`` has is there; the rest is made, or belongs to the owners that the definition names.
         """
         self.buffers = plan.buffers
         self._events = plan.events
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
         self._device = device
-        arena = _arena(plan, device, log)
+        arena, memory = _arena(plan, bound, device, log)
         for name, buffer in plan.buffers.items():
-            if arena is not None and name in plan.memory.offsets:
-                self.kept[name] = arena
-                values[name] = arena.address + plan.memory.offsets[name]
-            elif buffer.allocated:
+            if buffer.allocated:
                 continue  # the driver gives its address when its node is added
+            if name in bound:
+                self._bind(name, bound[name], values)
             elif buffer.external:
-                self.owners[name], self.kept[name], values[name] = bound.get(name) or self._declared(buffer)
+                self._bind(name, self._declared(buffer), values)
+            elif arena is not None and name in memory.offsets:
+                self._bind(name, Binding(None, arena, arena.address + memory.offsets[name]), values)
             else:
-                self.kept[name], values[name] = _host_memory(buffer, device, log)
+                self._bind(name, Binding(None, *_host_memory(buffer, device, log)), values)
         for name, event in plan.events.items():
-            if event.external:
-                owner = event.owner
-                self.owners[name], self.kept[name], values[name] = bound.get(name) or Binding(
-                    owner, owner, event_handle(owner, name)
-                )
+            if name in bound:
+                self._bind(name, bound[name], values)
+            elif event.external:
+                self._bind(name, self._declared(event), values)
             else:
-                own = self.kept[name] = own_event(event, device, log)
-                values[name] = own.handle
+                own = own_event(event, device, log)
+                self._bind(name, Binding(None, own, own.handle), values)
 
-    def _declared(self, buffer: Buffer) -> Binding:
-        self._require_reachable(buffer.name, buffer.owner)
-        found = foreign_array(buffer.owner, buffer.name)
-        return Binding(buffer.owner, found.keep, found.address)
+    def _bind(self, name: str, found: Binding, values: dict[str, Any]) -> None:
+        owner, self.kept[name], values[name] = found
+        if owner is not None:
+            self.owners[name] = owner
+
+    def _declared(self, operand: Buffer | Event) -> Binding:
+        """What an external operand is bound to by its definition."""
+        name, owner = operand.name, operand.owner
+        if isinstance(operand, Event):
+            return Binding(owner, owner, event_handle(owner, name))
+        self._require_reachable(name, owner)
+        found = foreign_array(owner, name)
+        return Binding(owner, found.keep, found.address)
 
     def bindings(self, values: Mapping[str, Any]) -> dict[str, Binding]:
-        """What each external buffer is bound to now, by name; ``values`` has the addresses."""
+        """What each external operand is bound to now, by name; ``values`` has the addresses."""
         return {name: Binding(owner, self.kept[name], values[name]) for name, owner in self.owners.items()}
+
+    def bindings_for(self, plan: Plan, values: Mapping[str, Any]) -> dict[str, Binding]:
+        """Where what another plan needs is without being made: with the owners it names, or here, where it agrees."""
+        found = {}
+        wanted: dict[str, Buffer | Event] = {**plan.buffers, **plan.events}
+        for name, operand in wanted.items():
+            if isinstance(operand, Buffer) and operand.allocated:
+                continue
+            if operand.external:
+                found[name] = self._declared(operand)
+            elif name in self.kept and alike(self.buffers.get(name) or self._events.get(name), operand):
+                found[name] = Binding(None, self.kept[name], values[name])
+        return found
 
     @contextmanager
     def rebound(self, adopted: Mapping[str, Binding]) -> Iterator[list[Any]]:
@@ -182,12 +205,26 @@ class Memory:
         return found
 
 
-def _arena(plan: Plan, device: Driver, log: CallLog) -> DeviceBlock | None:
-    if not plan.memory.offsets:
-        return None
-    block = DeviceBlock(device, plan.memory.nbytes)
-    log.add("cuMemAlloc", bytes=plan.memory.nbytes, holds=f"({', '.join(plan.memory.offsets)})")
-    return block
+def alike(before: Buffer | Event | None, after: Buffer | Event) -> bool:
+    """True if an operand of an exec can be what another one was."""
+    fields = ("timing",) if isinstance(after, Event) else ("space", "dtype", "shape", "strides")
+    return type(before) is type(after) and all(
+        getattr(before, field) == getattr(after, field) for field in (*fields, "external")
+    )
+
+
+def _arena(
+    plan: Plan, bound: Mapping[str, Binding], device: Driver, log: CallLog
+) -> tuple[DeviceBlock | None, MemoryPlan]:
+    """One block for the device arrays that lie nowhere yet, and their places in it."""
+    memory = plan.memory
+    if any(name in bound for name in memory.offsets):
+        memory = place(plan.buffers[name] for name in memory.offsets if name not in bound)
+    if not memory.offsets:
+        return None, memory
+    block = DeviceBlock(device, memory.nbytes)
+    log.add("cuMemAlloc", bytes=memory.nbytes, holds=f"({', '.join(memory.offsets)})")
+    return block, memory
 
 
 def _host_memory(buffer: Buffer, device: Driver, log: CallLog) -> tuple[Any, int]:

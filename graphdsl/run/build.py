@@ -5,7 +5,7 @@ Whatever fails on the way, what was made before it is taken back. This module mu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -31,6 +31,22 @@ from graphdsl.run.shadow import Shadow
 from graphdsl.run.templates import Shared
 
 
+class Held:
+    """Releases the host calls, the memory and the kernels of an exec; an update of the whole exec puts others there."""
+
+    def __init__(self) -> None:
+        self.resources = ExitStack()
+
+    def replace(self, resources: ExitStack) -> Callable[[], None]:
+        """Hold other resources; gives what releases those before."""
+        before, self.resources = self.resources, resources
+        return before.close
+
+    def close(self) -> None:
+        """Release what is held."""
+        self.resources.close()
+
+
 @dataclass(frozen=True, eq=False)
 class Parts:
     """What an exec consists of.
@@ -39,12 +55,12 @@ class Parts:
     ----------
     stream : int
         Its own stream.
-    graph_exec : int
-        The driver's exec.
     memory : Memory
         Where its buffers lie.
     hosts : HostCalls
         The calls of its host nodes.
+    held : Held
+        What releases these, the memory and the kernels.
     retired : Retired
         What updates replaced and launches may still use.
     shadow : Shadow
@@ -54,12 +70,58 @@ class Parts:
     """
 
     stream: Handle
-    graph_exec: Handle
     memory: Memory
     hosts: HostCalls
+    held: Held
     retired: Retired
     shadow: Shadow
     sender: Sender
+
+
+@dataclass(frozen=True, eq=False)
+class Needs:
+    """What the nodes of a graph refer to.
+
+    Attributes
+    ----------
+    kernels : list of LoadedKernel or None
+        The kernel of each node.
+    values : dict of str to number
+        The value of each param and the address of each buffer, by name.
+    memory : Memory
+        Where its buffers lie.
+    """
+
+    kernels: list[LoadedKernel | None]
+    values: dict[str, Any]
+    memory: Memory
+
+    def shadow(self, made: Plan, device: Driver, hosts: HostCalls, resources: ExitStack, log: CallLog) -> Shadow:
+        """The nodes, with room for them packed; the conditions of the graph must be among the values."""
+        packing = Packing(made.nodes, self.kernels, device.context, device.ordinal)
+        shadow = Shadow(made.nodes, self.values, packing, device.limits, hosts, self.memory)
+        resources.callback(shadow.release_hosts)
+        _allow(made.nodes, self.kernels, self.values, log)
+        return shadow
+
+
+def gather(
+    made: Plan,
+    device: Driver,
+    values: Mapping[str, Any],
+    resources: ExitStack,
+    log: CallLog,
+    *,
+    kernels: Sequence[LoadedKernel | None] | None = None,
+    bound: Mapping[str, Binding] = MappingProxyType({}),
+) -> Needs:
+    """Find or make what the nodes of a plan refer to; the parameters are those of `build`."""
+    loaded = _load(made.nodes, device, log) if kernels is None else list(kernels)
+    resources.callback(loaded.clear)
+    current = param_values(made, values)
+    memory = Memory(made, device, log, current, bound)
+    resources.callback(memory.release)
+    return Needs(loaded, current, memory)
 
 
 def build(
@@ -71,6 +133,7 @@ def build(
     *,
     kernels: Sequence[LoadedKernel | None] | None = None,
     bound: Mapping[str, Binding] = MappingProxyType({}),
+    hosts: HostCalls | None = None,
 ) -> Parts:
     """Build an exec.
 
@@ -89,28 +152,25 @@ def build(
     kernels : sequence of LoadedKernel or None, optional
         The kernel of each node, where they are loaded already.
     bound : dict of str to Binding, optional
-        What external buffers are bound to instead of the owners in the definition, by name.
+        Where buffers and events are that need not be made, by name.
+    hosts : HostCalls, optional
+        Where the calls of its host nodes are kept, if that is not to be a new place.
     """
     # What is made first is released last: the exec and its graph go before the memory and the kernels they use.
     stream = device.stream_create()
     log.add("cuStreamCreate")
     resources.callback(device.stream_destroy, stream)
-    loaded = _load(made.nodes, device, log) if kernels is None else list(kernels)
-    resources.callback(loaded.clear)
-    current = _param_values(made, values)
-    memory = Memory(made, device, log, current, bound)
-    resources.callback(memory.release)
-    hosts = HostCalls(memory)
-    resources.callback(hosts.close)
+    hosts = HostCalls() if hosts is None else hosts
+    held = Held()
+    resources.callback(held.close)
+    needs = gather(made, device, values, held.resources, log, kernels=kernels, bound=bound)
     retired = Retired(device)
     resources.callback(retired.close)
-    graph = begin(made, device, current, resources, log)
-    packing = Packing(made.nodes, loaded, device.context, device.ordinal)
-    shadow = Shadow(made.nodes, current, packing, device.limits, hosts)
-    _allow(made.nodes, loaded, current, log)
-    emitted = emit(made, graph, packing, Shared(current), device, stream, resources, log)
-    sender = Sender(shadow.nodes, packing, device, emitted.graph_exec, emitted.handles)
-    return Parts(stream, emitted.graph_exec, memory, hosts, retired, shadow, sender)
+    graph = begin(made, device, needs.values, resources, log)
+    shadow = needs.shadow(made, device, hosts, held.resources, log)
+    emitted = emit(made, graph, shadow.packing, Shared(needs.values), device, stream, resources, log)
+    sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
+    return Parts(stream, needs.memory, hosts, held, retired, shadow, sender)
 
 
 def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:
@@ -135,7 +195,8 @@ def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKer
     return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]
 
 
-def _param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
+def param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of each param that has one, by name."""
     found = {}
     for name, param in made.params.items():
         value = values.get(name, param.default)

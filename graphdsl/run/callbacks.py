@@ -100,25 +100,17 @@ class HostCalls:
         What calls have raised and nobody has been told yet.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self) -> None:
         self.failures: deque[CallbackError] = deque()
-        self._memory = memory
         self._tokens: set[int] = set()
 
-    def bind(self, node: HostNode, values: Mapping[str, Any]) -> int:
-        """Register the call of a node with its arguments as ``values`` makes them; gives its token."""
-        args = tuple(self._argument(arg, values) for arg in node.args)
+    def bind(self, node: HostNode, values: Mapping[str, Any], memory: Memory) -> int:
+        """Register the call of a node with its arguments as ``values`` and ``memory`` make them; gives its token."""
+        args = tuple(_argument(arg, values, memory) for arg in node.args)
         token = next(_counter)
         _calls[token] = HostCall(node.name, node.function, args, self.failures, node.location)
         self._tokens.add(token)
         return token
-
-    def _argument(self, argument: Any, values: Mapping[str, Any]) -> Any:
-        if isinstance(argument, Array):
-            return self._memory.host_array(argument, values)
-        if type(argument) is tuple:
-            return tuple(self._argument(item, values) for item in argument)
-        return value_of(argument, values)
 
     def launched(self) -> None:
         """Note that the calls may be made from now on."""
@@ -134,7 +126,10 @@ class HostCalls:
         self._tokens.discard(token)
         _calls.pop(token, None)
 
-    def close(self) -> None:
-        """Forget all of them: the exec is gone."""
-        for token in list(self._tokens):
-            self.release(token)
+
+def _argument(argument: Any, values: Mapping[str, Any], memory: Memory) -> Any:
+    if isinstance(argument, Array):
+        return memory.host_array(argument, values)
+    if type(argument) is tuple:
+        return tuple(_argument(item, values, memory) for item in argument)
+    return value_of(argument, values)

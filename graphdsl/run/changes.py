@@ -77,6 +77,8 @@ class Changes:
         What must stay the same though fields change.
     can_disable : bool
         True if an exec can skip nodes of the kind.
+    no_whole_update : str
+        Why no exec with such a node is updated from another graph; empty if one is.
     """
 
     call: str = ""
@@ -84,6 +86,7 @@ class Changes:
     fixed: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[Kept, ...] = ()
     can_disable: bool = False
+    no_whole_update: str = ""
 
 
 def _as_given(node: Node, name: str, value: Any) -> Any:
@@ -166,6 +169,8 @@ _ROWS_OF_MEMSET = Kept(
 _NEW_EXEC = "Declare the node so, and instantiate the graph again."
 _NO_ATTRIBUTES = f"The driver's update of a node carries no attributes. {_NEW_EXEC}"
 
+_ALLOCATED = "what a graph allocates has its address from the graph that the node was added to"
+
 CHANGES: dict[type[Node], Changes] = {
     KernelNode: Changes(
         call="cuGraphExecKernelNodeSetParams",
@@ -193,9 +198,12 @@ CHANGES: dict[type[Node], Changes] = {
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
     EventRecordNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
     EventWaitNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
-    AllocNode: Changes(fixed={"array": _NEW_EXEC}),
-    FreeNode: Changes(fixed={"array": _NEW_EXEC}),
-    ConditionalNode: Changes(fixed={"condition": _NEW_EXEC}),
+    AllocNode: Changes(fixed={"array": _NEW_EXEC}, no_whole_update=_ALLOCATED),
+    FreeNode: Changes(fixed={"array": _NEW_EXEC}, no_whole_update=_ALLOCATED),
+    ConditionalNode: Changes(
+        fixed={"condition": _NEW_EXEC},
+        no_whole_update="kernels are given the handle of a condition, and that of another graph is not the exec's",
+    ),
 }
 """What may change in each kind of node."""
 
@@ -236,9 +244,14 @@ def require_kept(before: Node, after: Node, old: Values, new: Values) -> None:
             )
 
 
+def can_disable(node: Node) -> bool:
+    """True if an exec can skip the node."""
+    return CHANGES[type(node)].can_disable
+
+
 def require_can_disable(node: Node, enabled: bool) -> None:
     """Refuse to enable or disable what an exec cannot skip."""
-    if CHANGES[type(node)].can_disable:
+    if can_disable(node):
         return
     kinds = [kind.kind for kind, row in CHANGES.items() if row.can_disable]
     raise UpdateError(

@@ -98,9 +98,7 @@ def emit(
     DriverError
         With the name of the node that the driver refused or blames.
     """
-    filler = _Filler(plan, packing, shared, device, log)
-    filler.fill(graph)
-    handles = filler.handles
+    handles = fill(plan, graph, packing, shared, device, log)
     flags = _flags(packing)
     graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
@@ -110,6 +108,13 @@ def emit(
     device.stream_synchronize(stream)  # the first launch would wait for it otherwise
     log.add("cuStreamSynchronize")
     return Emitted(graph_exec, handles)
+
+
+def fill(plan: Plan, graph: Handle, packing: Packing, shared: Shared, device: Driver, log: CallLog) -> Handles:
+    """Add the nodes and edges of every level, packed with the values that are shared; gives the handle of each node."""
+    filler = _Filler(plan, packing, shared, device, log)
+    filler.fill(graph)
+    return filler.handles
 
 
 class _Filler:

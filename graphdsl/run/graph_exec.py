@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from graphdsl.check import check
 from graphdsl.declare.definition import Definition
@@ -22,15 +22,16 @@ from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
-from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.base import Driver, ExecUpdateError, Handle
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import release
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.run.binding import Binding
-from graphdsl.run.build import build
+from graphdsl.run.build import Parts, build, param_values
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
+from graphdsl.run.changes import can_disable
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
@@ -40,6 +41,7 @@ from graphdsl.run.stream import stream_handle
 from graphdsl.run.switch import Switched, Switches
 from graphdsl.run.update import Updater
 from graphdsl.run.update_node import NodeUpdater
+from graphdsl.run.whole_update import Side, WholeUpdate, mismatch_of, mismatches, node_changes, refusal, take_over
 
 _logger = logging.getLogger("graphdsl")
 
@@ -98,27 +100,34 @@ class GraphExec:
     ) -> None:
         self.name = made.name
         self.device = device
-        self._plan = made
-        self._index = {node.name: i for i, node in enumerate(made.nodes)}
-        self._converters = {
-            name: scalar_converter(param.dtype, field=name, error=UpdateError) for name, param in made.params.items()
-        }
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
         self._unusable: str | None = None
         self._told_of_streams = False
+        self._index: dict[str, int] = {}
         self._log = log = CallLog()
         with ExitStack() as resources:
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
             self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
         self._finalizer = weakref.finalize(self, release, self._ending.unseen)
-        self._stream, self._graph_exec = parts.stream, parts.graph_exec
+        self._take(made, parts)
+
+    def _take(self, made: Plan, parts: Parts) -> None:
+        """Become what was built."""
+        self._plan, self._parts = made, parts
+        index = {node.name: i for i, node in enumerate(made.nodes)}
+        if index != self._index:  # `NodeExec` looks for its node again if this is another object
+            self._index = index
+        self._converters = {
+            name: scalar_converter(param.dtype, field=name, error=UpdateError) for name, param in made.params.items()
+        }
+        self._stream, self._graph_exec = parts.stream, parts.sender.graph_exec
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
         self._shadow, self._sender = parts.shadow, parts.sender
         self._updater = Updater(self._shadow, self._sender)
         self._node_updater = NodeUpdater(self._shadow, self._sender, self._updater.forget)
-        self._switches = Switches(made.name, self._shadow, self._sender, made.levels)
-        self._launch_own: Callable[[], int] = device.graph_launcher(self._graph_exec, self._stream)
+        self._switches = Switches(self.name, self._shadow, self._sender, made.levels)
+        self._launch_own: Callable[[], int] = self.device.graph_launcher(self._graph_exec, self._stream)
 
     def clone(self) -> GraphExec:
         """Another exec of the same graph on the same device, which can run at the same time in another stream.
@@ -166,7 +175,7 @@ class GraphExec:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The driver calls that built the exec, in order; the same on every driver."""
+        """The driver calls that built the exec, or updated it from a graph last, in order; the same on every driver."""
         return self._log.calls()
 
     # Running
@@ -410,9 +419,108 @@ class GraphExec:
             If there is no node of that name.
         """
         try:
-            return NodeExec(self, self._index[name])
+            return NodeExec(self, name, self._index[name])
         except (KeyError, TypeError):
             raise unknown_name(name, self._index, "node", UpdateError) from None
+
+    def update_from(
+        self,
+        graph: Definition,
+        on_mismatch: Literal["raise", "reinstantiate"] = "raise",
+        *,
+        values: Mapping[str, Any] | None = None,
+    ) -> WholeUpdate:
+        """Make the exec what another graph, or this one after changes, would be, instantiated with ``values``.
+
+        Nodes are known by their names. Params have the values given or their defaults, external operands the owners
+        that ``graph`` names, nodes the fields that it declares; what updates made of the exec is gone, but disabled
+        nodes stay disabled. The memory of arrays that are the same in both keeps its place and its contents.
+
+        Parameters
+        ----------
+        graph : Graph
+            What the exec is to be.
+        on_mismatch : "raise" or "reinstantiate"
+            What happens if the graph differs in what no update changes: nodes, their kinds, edges, memory, some
+            attributes. Either that is an error, or the launches so far are waited for and a new exec is built in the
+            place of the old one.
+        values : dict of str to number, optional
+            Values of params by name, instead of their defaults.
+
+        Returns
+        -------
+        WholeUpdate
+            The fields that changed, and whether a new exec had to be made, and why.
+
+        Raises
+        ------
+        CheckError
+            If the graph has errors.
+        UpdateError
+            If it does not match, and that is to be raised.
+        DriverError
+            If the driver refuses. In all of these cases nothing has changed.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> def fill(value):
+        ...     g = gd.Graph("fill")
+        ...     g.memset(g.device_array("x", 4, "f4"), value, name="set")
+        ...     return g
+        >>> with fill(1).instantiate(gd.emulator()) as exe:
+        ...     print(exe.update_from(fill(2)))
+        updated from graph 'fill'
+          set (memset)
+            value: 1 -> 2
+        """
+        self._require_usable()
+        _require_whole(graph, on_mismatch)
+        check(graph, target=self.device.limits, values=values).raise_for_errors()
+        made, given, shadow = plan(graph), values or {}, self._shadow
+        bound = self._memory.bindings_for(made, shadow.values)
+        addresses = {name: bound[name].address if name in bound else 0 for name in (*made.buffers, *made.events)}
+        before = Side(self._plan, shadow.nodes, shadow.values)
+        after = Side(made, made.nodes, {**param_values(made, given), **addresses})
+        found = mismatches(before, after, bound)
+        changes = node_changes(before, after, [shadow.nodes[index].name for index in shadow.disabled])
+        if not found:
+            log = CallLog()
+            try:
+                parts, release = take_over(made, self.device, given, bound, self._parts, changes, log)
+            except ExecUpdateError as problem:
+                if on_mismatch == "raise":
+                    raise
+                found = [mismatch_of(problem)]
+            else:
+                self._log = log
+                self._take(made, parts)
+                self._retired.add([release], self._last_stream)
+                return WholeUpdate(graph.name, False, (), changes)
+        elif on_mismatch == "raise":
+            raise refusal(found)
+        self._reinstantiate(made, given, bound)
+        return WholeUpdate(graph.name, True, tuple(found), changes)
+
+    def _reinstantiate(self, made: Plan, values: Mapping[str, Any], bound: Mapping[str, Binding]) -> None:
+        """Build a new exec in the place of this one; no launch of both runs at once, since they share memory."""
+        self._require_no_host_function("instantiating anew")
+        with self._named_faults():
+            self._drain()
+        disabled = {self._shadow.nodes[index].name for index in self._shadow.disabled}
+        log = CallLog()
+        with ExitStack() as resources:
+            parts = build(made, self.device, values, resources, log, bound=bound, hosts=self._hosts)
+            indices = [i for i, node in enumerate(made.nodes) if node.name in disabled and can_disable(node)]
+            parts.sender.set_enabled(indices, False)
+            parts.shadow.disabled.update(indices)
+            ending = _Ending(self.device, self._pending, parts.hosts, resources.pop_all())
+        self._finalizer.detach()
+        before, self._ending = self._ending, ending
+        self._finalizer = weakref.finalize(self, release, ending.unseen)
+        self._log = log
+        self._take(made, parts)
+        before.run()
 
     def enable(self, *names: str, scope: str | None = None, tag: str | None = None) -> Switched:
         """Let nodes run again in the launches that follow; the arguments are those of `disable`."""
@@ -590,6 +698,23 @@ class _Ending:
         finally:
             for failure in self._hosts.failures:
                 _logger.error("an exec was dropped before anybody was told: %s", failure)
+
+
+def _require_whole(graph: Any, on_mismatch: Any) -> None:
+    if not isinstance(graph, Definition) or graph.root is not graph:
+        raise UpdateError(
+            "an exec is updated from a whole graph",
+            field="graph",
+            value=f"{graph!r} of type {type(graph).__name__}",
+            remedy="Pass a graphdsl.Graph.",
+        )
+    if on_mismatch not in ("raise", "reinstantiate"):
+        raise UpdateError(
+            "graphs that do not match are an error, or a new exec is made",
+            field="on_mismatch",
+            value=repr(on_mismatch),
+            remedy='Pass "raise" or "reinstantiate".',
+        )
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:

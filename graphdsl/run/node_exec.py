@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.store import unknown_name
+from graphdsl.errors import UpdateError
 from graphdsl.run.changes import changed
 
 if TYPE_CHECKING:
@@ -23,35 +25,46 @@ class NodeExec:
         Name of the node.
     """
 
-    def __init__(self, graph_exec: GraphExec, index: int) -> None:
+    def __init__(self, graph_exec: GraphExec, name: str, index: int) -> None:
         self._exec = graph_exec
+        self._name = name
+        self._index = graph_exec._index
         self._number = index
+
+    def _at(self) -> int:
+        """Where the node is in the exec, which may have been instantiated anew."""
+        known = self._exec._index
+        if known is not self._index:
+            if self._name not in known:
+                raise unknown_name(self._name, known, "node", UpdateError)
+            self._index, self._number = known, known[self._name]
+        return self._number
 
     @property
     def node(self) -> Node:
         """The node as it is set now."""
-        return self._exec._shadow.nodes[self._number]
+        return self._exec._shadow.nodes[self._at()]
 
     @property
     def name(self) -> str:
         """Name of the node."""
-        return self.node.name
+        return self._name
 
     @property
     def enabled(self) -> bool:
         """True unless the node was disabled."""
-        return self._number not in self._exec._shadow.disabled
+        return self._at() not in self._exec._shadow.disabled
 
     def enable(self) -> None:
         """Let the node run again in the launches that follow."""
-        self._exec._switch_one(self._number, True)
+        self._exec._switch_one(self._at(), True)
 
     def disable(self) -> None:
         """Skip the node in the launches that follow; its edges keep ordering the others.
 
         Kernel, memcpy and memset nodes only.
         """
-        self._exec._switch_one(self._number, False)
+        self._exec._switch_one(self._at(), False)
 
     def update(self, **fields: Any) -> None:
         """Set fields of this node for the launches that follow; all of them, or none.

@@ -14,7 +14,7 @@ from graphdsl.declare.nodes import Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.calls import Call
 from graphdsl.run.changes import CHANGES
-from graphdsl.run.fields import FieldChange, field_changes
+from graphdsl.run.fields import NodeChange, field_changes
 from graphdsl.run.shadow import Allowance
 
 _NODES_SHOWN = 20
@@ -46,30 +46,6 @@ class UpdateCosts:
     long: float = 7.2
     node: float = 0.41
     launched_node: float = 0.70
-
-
-@dataclass(frozen=True)
-class NodeChange:
-    """A node that would be sent to the driver.
-
-    Attributes
-    ----------
-    node, kind : str
-        Its name, and what kind of node it is.
-    enabled : bool
-        False if it is disabled, and keeps what it is sent for later.
-    fields : tuple of FieldChange
-        What changes; empty if a zero is sent again, which may be another zero.
-    """
-
-    node: str
-    kind: str
-    enabled: bool
-    fields: tuple[FieldChange, ...]
-
-    def __str__(self) -> str:
-        title = f"{self.node} ({self.kind}{'' if self.enabled else ', disabled'})"
-        return "\n".join([title, *(f"  {field}" for field in self.fields)])
 
 
 @dataclass(frozen=True)

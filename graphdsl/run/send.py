@@ -34,6 +34,10 @@ class Sender:
 
     Attributes
     ----------
+    graph_exec : int
+        The driver's exec.
+    handles : numpy.ndarray of uint64
+        What the driver knows each node by.
     set_params : callable
         Sends the kinds, handles and params of a `Batch`; what it raises `recover` must be told.
     """
@@ -44,19 +48,19 @@ class Sender:
         self._nodes = nodes
         self._packing = packing
         self._device = device
-        self._graph_exec = graph_exec
-        self._handles = handles
+        self.graph_exec = graph_exec
+        self.handles = handles
         self._alone: dict[int, Batch] = {}
         self.set_params: Callable[..., None] = partial(device.graph_exec_set_params, graph_exec)
 
     def node_of(self, handle: Handle) -> Node | None:
         """The node that the driver knows by a handle; None if there is none."""
-        return next((self._nodes[int(index)] for index in np.flatnonzero(self._handles == handle)), None)
+        return next((self._nodes[int(index)] for index in np.flatnonzero(self.handles == handle)), None)
 
     def batch(self, indices: Indices) -> Batch:
         """The nodes of these indices, as they are packed."""
         packing = self._packing
-        return Batch(indices, packing.kinds[indices], self._handles[indices], packing.params[indices])
+        return Batch(indices, packing.kinds[indices], self.handles[indices], packing.params[indices])
 
     def batch_of_one(self, index: int) -> Batch:
         """One node."""
@@ -92,7 +96,7 @@ class Sender:
         """Enable or disable nodes of kinds that allow it, all of which are the other way now; all of them, or none."""
         for done, index in enumerate(indices):
             try:
-                self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
+                self._device.graph_node_set_enabled(self.graph_exec, int(self.handles[index]), enabled)
             except DriverError as problem:
                 self._switch_back(indices[:done], not enabled, self._nodes[index])
                 raise named(problem, self._nodes[index]) from problem
@@ -100,7 +104,7 @@ class Sender:
     def _switch_back(self, indices: Sequence[int], enabled: bool, blamed: Node) -> None:
         try:
             for index in indices:
-                self._device.graph_node_set_enabled(self._graph_exec, int(self._handles[index]), enabled)
+                self._device.graph_node_set_enabled(self.graph_exec, int(self.handles[index]), enabled)
         except DriverError as problem:
             raise _lost("enabled", blamed, problem) from problem
 

@@ -12,6 +12,7 @@ from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
+from graphdsl.run.binding import Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.packing import Packing
@@ -54,7 +55,13 @@ class Shadow:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], values: dict[str, Any], packing: Packing, limits: Limits, hosts: HostCalls
+        self,
+        nodes: Sequence[Node],
+        values: dict[str, Any],
+        packing: Packing,
+        limits: Limits,
+        hosts: HostCalls,
+        memory: Memory,
     ) -> None:
         self.nodes = list(nodes)
         self.values = values
@@ -62,6 +69,7 @@ class Shadow:
         self.packing = packing
         self._limits = limits
         self._hosts = hosts
+        self._memory = memory
         self._tokens: dict[int, int] = {}
         self._tokens.update(self.bind([i for i, node in enumerate(self.nodes) if isinstance(node, HostNode)]))
 
@@ -74,7 +82,7 @@ class Shadow:
             for index in indices:
                 node = self.nodes[index]
                 assert isinstance(node, HostNode), node
-                tokens[index] = self._hosts.bind(node, self.values)
+                tokens[index] = self._hosts.bind(node, self.values, self._memory)
         except BaseException:
             self.unbind(tokens)
             raise
@@ -85,6 +93,10 @@ class Shadow:
         """Forget calls that no launch can make."""
         for token in tokens.values():
             self._hosts.release(token)
+
+    def release_hosts(self) -> None:
+        """Forget the calls that are in force: no launch can make them any more."""
+        self.unbind(self._tokens)
 
     def restore_hosts(self, indices: Iterable[int]) -> None:
         """Pack the calls that are in force."""

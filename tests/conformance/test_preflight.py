@@ -70,7 +70,7 @@ def recorded(exe) -> list[str]:
     """The names of nodes that are sent to the driver from now on."""
     sent: list[str] = []
     sender = exe._sender
-    names = {int(handle): node.name for handle, node in zip(sender._handles, exe._shadow.nodes, strict=True)}
+    names = {int(handle): node.name for handle, node in zip(sender.handles, exe._shadow.nodes, strict=True)}
     send = sender.set_params
 
     def set_params(kinds, handles, params):

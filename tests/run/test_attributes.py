@@ -25,7 +25,7 @@ def graph(grid=4, size=1024, **attributes) -> gd.Graph:
 def attribute(exe, name: str, number: int) -> np.void:
     """What the driver has for an attribute of a node."""
     row = np.zeros(1, ATTRIBUTE_VALUES[number])
-    handle = int(exe._sender._handles[exe._index[name]])
+    handle = int(exe._sender.handles[exe._index[name]])
     exe.device.graph_kernel_node_get_attribute(handle, number, row.ctypes.data)
     return row[0]
 
