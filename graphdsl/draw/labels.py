@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.expressions import BinaryExpr
 from graphdsl.declare.nodes import (
     AllocNode,
@@ -70,7 +71,15 @@ def essentials(node: Node) -> str:
 @essentials.register
 def _(node: KernelNode) -> str:
     shared = "" if _is_zero(node.shared_bytes) else f", {bytes_text(node.shared_bytes)}"
-    return f"{node.kernel.name}<<<{dims_text(node.grid)}, {dims_text(node.block)}{shared}>>>"
+    launch = f"{node.kernel.name}<<<{dims_text(node.grid)}, {dims_text(node.block)}{shared}>>>"
+    return launch if node.attributes is None else f"{launch} {_attributes_text(node.attributes)}"
+
+
+def _attributes_text(attributes: LaunchAttributes) -> str:
+    return ", ".join(
+        name if value is True else f"{name}={dims_text(value) if name.endswith('cluster') else operand_text(value)}"
+        for name, value in attributes.given()
+    )
 
 
 @essentials.register

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from graphdsl.declare.attributes import AccessPolicy
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.labels import bytes_text, dims_text, essentials, operand_text, scope_path, short_name
 from tests.draw.graphs import demo, scale
@@ -26,6 +27,19 @@ def test_a_launch_shows_all_dimensions_and_dynamic_shared_memory():
     n = g.param("n", np.int64)
     node = g.kernel(scale, grid=(n + 1, 4), block=(32, 1, 2), shared_bytes=2048)
     assert essentials(node) == "scale<<<(n + 1, 4), (32, 1, 2), 2 KiB>>>"
+
+
+def test_a_launch_shows_its_attributes():
+    g = Definition()
+    x = g.device_array("x", 8, np.float32)
+    node = g.kernel(
+        scale, grid=8, block=32, cooperative=True, cluster=2, preferred_cluster=(4, 2), access_policy=AccessPolicy(x)
+    )
+    assert essentials(node) == (
+        "scale<<<8, 32>>> access_policy=x 1 persisting, else streaming, cooperative, cluster=2, "
+        "preferred_cluster=(4, 2)"
+    )
+    assert essentials(g.kernel(scale, grid=8, block=32, priority=-1)) == "scale<<<8, 32>>> priority=-1"
 
 
 def test_a_host_function_without_a_name_shows_its_type():
