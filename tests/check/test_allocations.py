@@ -7,6 +7,10 @@ import graphdsl as gd
 from graphdsl.errors import DeclarationError
 
 
+def clear(x):
+    x[0] = 0
+
+
 @pytest.fixture
 def g() -> gd.Graph:
     return gd.Graph("demo")
@@ -46,7 +50,7 @@ def test_two_frees_and_none(g):
 
 def test_uses_inside_of_what_is_ordered_are_ordered(g):
     inner = gd.Graph("inner")
-    inner.memset(inner.device_array("x", 4, np.float32), 0)
+    inner.kernel(clear, grid=1, block=1, args=(inner.device_array("x", 4, np.float32),))
     alloc = g.alloc("x", 4, np.float32)
     child = g.child(inner, {"x": alloc.array}, name="child")
     free = g.free(alloc, name="free")

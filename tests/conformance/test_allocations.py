@@ -8,6 +8,8 @@ import pytest
 import graphdsl as gd
 from graphdsl.drivers.base import Driver
 from graphdsl.errors import CheckError, DriverError, UpdateError
+from graphdsl.plan import plan
+from graphdsl.run.graph_exec import GraphExec
 from tests.conformance.kernels import scale
 
 N = 1024
@@ -87,16 +89,29 @@ def test_a_child_allocates_for_itself(device: Driver):
 
 def test_a_child_works_on_memory_that_its_holder_allocates(device: Driver):
     inner = gd.Graph("inner")
-    x = inner.device_array("x", N, np.uint8)
-    inner.memset(x, 7)
+    x, y = (inner.device_array(name, N, np.float32) for name in ("x", "y"))
+    inner.kernel(scale, grid=4, block=256, args=(x, y, 2.0, N))
+    outer = gd.Graph("outer")
+    raw, out = (outer.host_array(name, N, np.float32) for name in ("raw", "out"))
+    a, alloc = outer.device_array("a", N, np.float32), outer.alloc("scratch", N, np.float32)
+    child = outer.child(inner, {"x": a, "y": alloc.array}, after=[outer.memcpy(a, raw), alloc])
+    child >> outer.memcpy(out, alloc.array) >> outer.free(alloc)
+    with outer.instantiate(device) as exe:
+        assert (launched(exe) == 2 * np.arange(N)).all()
+
+
+def test_the_driver_knows_the_memory_in_the_graph_that_allocates_it(device: Driver):
+    inner = gd.Graph("inner")
+    inner.memset(inner.device_array("x", N, np.uint8), 7, name="set")
     outer = gd.Graph("outer")
     alloc = outer.alloc("scratch", N, np.uint8)
-    store = outer.memcpy(outer.host_array("out", N, np.uint8), alloc.array)
-    alloc >> outer.child(inner, {"x": alloc.array}) >> store >> outer.free(alloc)
-    with outer.instantiate(device) as exe:
-        exe.launch()
-        exe.synchronize()
-        assert (exe["out"] == 7).all()
+    alloc >> outer.child(inner, {"x": alloc.array}, name="child") >> outer.free(alloc)
+    with pytest.raises(CheckError) as caught:
+        outer.instantiate(device)
+    assert [(each.code, each.node) for each in caught.value.report.errors] == [("GD406", "child/set")]
+    with pytest.raises(DriverError) as refused:
+        GraphExec(plan(outer), device, {})
+    assert (refused.value.node, refused.value.code_name) == ("child/set", "CUDA_ERROR_INVALID_VALUE")
 
 
 def test_it_is_not_there_outside_of_a_launch(device: Driver, graph):

@@ -6,6 +6,8 @@ alloc node to its free node in each launch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from graphdsl.drivers.base import Address
@@ -26,7 +28,7 @@ def read_alloc(machine: Machine, ordinal: int, fields: np.void) -> Region:
     if kind != ALLOCATION_PINNED or where != LOCATION_DEVICE or int(fields["location"]) != ordinal:
         raise Problem(f"an allocation of type {kind} at a location of type {where}, number {fields['location']}")
     region = machine.space.allocate(int(fields["nbytes"]), ordinal)
-    region.pending = True
+    region.of_graph = region.pending = True
     return region
 
 
@@ -40,6 +42,14 @@ def read_free(machine: Machine, graph: Graph, fields: np.void) -> Region:
     if region in graph.root.freed:
         raise Problem(f"another node of the graph frees {region} already")
     return region
+
+
+def require_known(machine: Machine, graph: Graph, addresses: Iterable[Address]) -> None:
+    """Refuse a node that copies memory which another graph allocates, be it one that holds this graph."""
+    for address in addresses:
+        region = machine.space.find(address)
+        if region is not None and region.of_graph and region not in graph.own:
+            raise Problem(f"{region} belong to another graph, whose alloc node makes them known there alone")
 
 
 def _begin(machine: Machine, region: Region) -> None:

@@ -24,7 +24,7 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, Target, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.emulator import nodes, transfers
-from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_unallocated
+from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_known, require_unallocated
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
@@ -461,6 +461,7 @@ class Emulator(OneByOne):
     def _add_alloc(self, graph: Graph, address: Address) -> Handle:
         region = read_alloc(self._machine, self.ordinal, nodes.struct_at(address, ALLOC_NODE))
         graph.root.allocations.append(region)
+        graph.own.append(region)
         ctypes.c_uint64.from_address(address + ALLOC_NODE.fields["address"][1]).value = region.base  # type: ignore[index]
         node = Node(next(_handles), ALLOC, region)
         graph.add(node)
@@ -531,6 +532,7 @@ class Emulator(OneByOne):
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
         found = _known(self._graphs, graph, "graph")
         node = Node(next(_handles), kind, kind.read(self._machine, params))
+        require_known(self._machine, found, kind.addresses(node.params))
         found.add(node)
         return node.handle
 

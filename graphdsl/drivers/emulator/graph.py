@@ -71,6 +71,8 @@ class Graph:
         Conditions that were made for the graph and those inside, by handle; the root has all of them.
     allocations, freed : list of Region
         What its alloc nodes allocate, those inside too, and which of it has a free node; the root has all of them.
+    own : list of Region
+        What its own alloc nodes allocate.
     execs : int
         How many execs there are of it.
     alive : bool
@@ -82,6 +84,7 @@ class Graph:
         self.execs = 0
         self.allocations: list[Region] = []
         self.freed: list[Region] = []
+        self.own: list[Region] = []
         self.nodes: dict[Handle, Node] = {}
         self.successors: dict[Handle, dict[Handle, bytes]] = {}
         self.dependencies: dict[Handle, dict[Handle, bytes]] = {}

@@ -91,11 +91,13 @@ class Region:
         Bytes of this machine that bulk writes have made it take.
     alive : bool
         False once released.
+    of_graph : bool
+        True for memory that a graph allocates.
     pending : bool
         True while memory that a graph allocates is not allocated: nodes may be given its address, and may not use it.
     """
 
-    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "pending", "written")
+    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "of_graph", "pending", "written")
 
     def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None, device: int = 0) -> None:
         self.kind = kind
@@ -106,6 +108,7 @@ class Region:
         self.written = written
         self.occupied = 0
         self.alive = True
+        self.of_graph = False
         self.pending = False
 
     def begin(self) -> None:
