@@ -65,7 +65,7 @@ def run(exe: GraphExec, size: int = 1024) -> np.ndarray:
 def attribute(exe: GraphExec, name: str, number: int) -> Any:
     """What the driver has for an attribute of a node of the graph."""
     row = np.zeros(1, ATTRIBUTE_VALUES[number])
-    handle = int(exe._sender._handles[exe._index[name]])
+    handle = int(exe._sender.handles[exe._index[name]])
     exe.device.graph_kernel_node_get_attribute(handle, number, row.ctypes.data)
     return row[0]
 
