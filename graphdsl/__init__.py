@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from graphdsl.check import Finding, Report
 from graphdsl.declare.attributes import AccessPolicy
 from graphdsl.declare.expressions import Expr, Param, cdiv, maximum, minimum
+from graphdsl.declare.foreign import triton
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Buffer, View
+from graphdsl.declare.sources import SourceKernel, cubin, cuda_source, ptx
 from graphdsl.errors import (
     CallbackError,
     CheckError,
@@ -51,17 +53,22 @@ __all__ = [
     "Node",
     "Param",
     "Report",
+    "SourceKernel",
     "UpdateError",
     "View",
     "cdiv",
+    "cubin",
     "cuda",
+    "cuda_source",
     "default_device",
     "device",
     "device_array",
     "emulator",
     "maximum",
     "minimum",
+    "ptx",
     "to_device",
+    "triton",
 ]
 
 __version__ = "0.1.0"

@@ -22,6 +22,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     placement,
     programmatic,
     rows,
+    source_kernels,
     structure,
 )
 from graphdsl.check.context import Context, Launch, Launches, Subject, Switched
@@ -237,7 +238,8 @@ def launch_fits(
         and 1 <= y <= largest[1]
         and 1 <= z <= largest[2]
         and x * y * z <= min(limits.max_threads, image.max_threads)
-        and 0 <= shared_bytes <= limits.shared_optin_bytes - image.shared_bytes
+        and image.least_shared_bytes <= shared_bytes <= limits.shared_optin_bytes - image.shared_bytes
+        and (image.block is None or (x, y, z) == image.block)
         and placement_fits((grid_x, grid_y, grid_z), x * y * z, shared_bytes, limits, image, attributes)
     )
 

@@ -7,11 +7,14 @@ judges them once. This module must not judge: what has no value here, a rule rep
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from graphdsl.check import source_groups
 from graphdsl.check.rules import Named
 from graphdsl.check.stale import Flow, Inside
 from graphdsl.declare.attributes import LaunchAttributes
@@ -23,6 +26,7 @@ from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
+from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
@@ -193,6 +197,7 @@ class Context:
         self._regions: dict[int, Region | None] = {}
         self._dimensions: dict[str, tuple[Dimension, ...] | None] = {}
         self._compiled: dict[Any, KernelImage | CompileError] = {}
+        self._codes: source_groups.Codes = {}
 
     @classmethod
     def of_graph(
@@ -376,7 +381,7 @@ class Context:
         alike: dict[Any, list[KernelNode]] = {}
         for node in self.kernels:
             kernel = node.kernel
-            if len(node.args) != len(kernel.parameters):
+            if kernel.counted and len(node.args) != len(kernel.parameters):
                 continue
             signature = node.signature if isinstance(node.signature, str) else id(node.signature)
             key = (kernel, signature, images.get(node.name), *map(kind_of, map(id, node.args)))
@@ -393,6 +398,10 @@ class Context:
 
         first = group.nodes[0]
         group.image = (self._images or {}).get(first.name)
+        if isinstance(first.kernel, SourceKernel):
+            target = self.limits.compute_capability if self._compile else None
+            source_groups.resolve(group, first.kernel, target, self._codes)
+            return
         try:
             group.types = argument_types(first.kernel, first.args, signature=_signature(first, group.image))
             group.layout = parameter_layout(group.types, first.kernel.parameters)
@@ -407,6 +416,8 @@ class Context:
         """All that is wrong with the types of the arguments of a node, in terms of its own operands."""
         from graphdsl.compile.signature import argument_errors
 
+        if isinstance(node.kernel, SourceKernel):
+            return source_groups.type_errors(node, group, self._codes)
         return argument_errors(node.kernel, node.args, signature=_signature(node, group.image))
 
     def _compile_group(self, group: KernelGroup) -> None:
@@ -519,7 +530,7 @@ def _kind(arg: Any) -> Any:
     """
     if isinstance(arg, Array):
         return arg.dtype, arg.ndim, arg.layout, arg.buffer.readonly
-    if isinstance(arg, Expr):
+    if isinstance(arg, (Expr, np.void)):
         return arg.dtype
     kind = type(arg)
     if kind is int:
@@ -528,7 +539,11 @@ def _kind(arg: Any) -> Any:
         return kind
     if isinstance(arg, tuple):
         return kind, *map(_kind, arg)
-    return kind, arg if isinstance(arg, Hashable) else id(arg)
+    try:  # what says that it is hashable may still not be, such as a structure of ctypes
+        hash(arg)
+    except TypeError:
+        return kind, id(arg)
+    return kind, arg
 
 
 _MOST_BITS = 1024

@@ -9,6 +9,7 @@ from graphdsl.check.context import Context, Launch, Launches, sentences
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.nodes import KernelNode
+from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError, text_of
 
 
@@ -37,7 +38,7 @@ def argument_count(context: Context, found: Found) -> Iterator[Finding]:
     """
     for node in context.kernels:
         given, parameters = len(node.args), node.kernel.parameters
-        if given != len(parameters):
+        if node.kernel.counted and given != len(parameters):
             yield found(
                 f"{node.kernel} takes {len(parameters)} arguments, and {given} are given",
                 node=node,
@@ -76,14 +77,21 @@ def argument_types(context: Context, found: Found) -> Iterator[Finding]:
     g.kernel(scale, grid=4, block=256, args=(x, y, gain, n), signature=signature)
     ```
     """
+    for node, problem in misfits(context):
+        if not isinstance(node.kernel, SourceKernel):
+            yield of_compiler(found, problem, node)
+
+
+def misfits(context: Context) -> Iterator[tuple[KernelNode, CompileError]]:
+    """Arguments that a kernel does not take, where it is not compiled yet."""
     for group in context.groups:
         if group.type_error is not None and group.image is None:
             for node in group.nodes:
-                for problem in context.type_errors(node, group):
-                    yield _of_compiler(found, problem, node)
+                yield from ((node, problem) for problem in context.type_errors(node, group))
 
 
-def _of_compiler(found: Found, problem: CompileError, node: KernelNode, nodes: Sequence[KernelNode] = ()) -> Finding:
+def of_compiler(found: Found, problem: CompileError, node: KernelNode, nodes: Sequence[KernelNode] = ()) -> Finding:
+    """The finding for what the compile stage says of a node, or of several."""
     return found(
         problem.rule,
         node=node,
@@ -209,9 +217,19 @@ def compiles(context: Context, found: Found) -> Iterator[Finding]:
     g.kernel(works, grid=1, block=1, args=y)
     ```
     """
+    for problem, nodes in uncompiled(context):
+        if problem.field != "signature":
+            yield of_compiler(found, problem, nodes[0], nodes)
+
+
+def uncompiled(context: Context) -> list[tuple[CompileError, list[KernelNode]]]:
+    """What keeps kernels from being compiled, with the nodes that share it."""
+    nodes: dict[int, tuple[CompileError, list[KernelNode]]] = {}
     for group in context.groups:
-        if group.compile_error is not None:
-            yield _of_compiler(found, group.compile_error, group.nodes[0], group.nodes)
+        problem = group.compile_error
+        if problem is not None:
+            nodes.setdefault(id(problem), (problem, []))[1].extend(group.nodes)
+    return list(nodes.values())
 
 
 @rule("GD206", "error", "Arguments of the types that the kernel was compiled for")
@@ -287,7 +305,7 @@ def grid(context: Launches, found: Found) -> Iterator[Finding]:
                     node=node,
                     field="grid",
                     value=launch.grid,
-                    remedy=sentences(context.origin(*_written(launch, "grid")), "Choose a grid in range."),
+                    remedy=sentences(context.origin(*written(launch, "grid")), "Choose a grid in range."),
                 )
 
 
@@ -327,7 +345,7 @@ def block(context: Launches, found: Found) -> Iterator[Finding]:
                     field="block",
                     value=launch.block,
                     remedy=sentences(
-                        context.origin(*_written(launch, "block")),
+                        context.origin(*written(launch, "block")),
                         "Choose a block in range, and let the grid cover the rest.",
                     ),
                 )
@@ -417,11 +435,11 @@ def shared_memory(context: Launches, found: Found) -> Iterator[Finding]:
                 node=node,
                 field="shared_bytes",
                 value=dynamic,
-                remedy=sentences(context.origin(*_written(launch, "shared_bytes")), "Use smaller tiles."),
+                remedy=sentences(context.origin(*written(launch, "shared_bytes")), "Use smaller tiles."),
             )
 
 
-def _written(launch: Launch, field: str) -> tuple[Any, ...]:
+def written(launch: Launch, field: str) -> tuple[Any, ...]:
     """What stands in a field of the node, before it was evaluated; empty if only the values are known."""
     written = getattr(launch.nodes[0], field, ())
     return written if isinstance(written, tuple) else (written,)

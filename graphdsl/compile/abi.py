@@ -12,37 +12,20 @@ address.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba.cuda import types
 from numba.cuda.np.numpy_support import as_dtype
 
+from graphdsl.compile import c_abi
+from graphdsl.compile.codec import Codec, wrong_value
 from graphdsl.compile.image import ArrayValue
 from graphdsl.declare.expressions import convert_scalar
 from graphdsl.errors import CompileError
-
-
-class Codec(NamedTuple):
-    """How values of one type become leaves and back.
-
-    Attributes
-    ----------
-    leaves : tuple
-        Path and dtype of each leaf, as `Leaf` has them.
-    encode : callable
-        Gives the tuple of leaf values of a value; also takes the argument's name, for messages.
-    decode : callable
-        Takes the leaf values from where the value begins, and the argument's name; gives the value.
-    """
-
-    leaves: tuple[tuple[tuple[Any, ...], np.dtype[Any]], ...]
-    encode: Callable[[Any, str], tuple[Any, ...]]
-    decode: Callable[[Iterator[Any], str], Any]
-
 
 _WORD = np.dtype(np.int64)
 _ADDRESS = np.dtype(np.uint64)
@@ -50,13 +33,15 @@ _ADDRESS = np.dtype(np.uint64)
 
 @functools.cache
 def codec_of(kind: Any) -> Codec:
-    """The codec of a Numba type.
+    """The codec of a Numba type, or of one that only kernels in C++ take (`graphdsl.compile.c_abi`).
 
     Raises
     ------
     NotImplementedError
         If kernels are passed no values of that type.
     """
+    if isinstance(kind, (c_abi.PointerType, c_abi.StructType)):
+        return kind.codec
     if isinstance(kind, types.Array):
         element = as_dtype(kind.dtype)
         if element.hasobject:
@@ -89,7 +74,7 @@ def _array_codec(ndim: int, itemsize: int) -> Codec:
                 return (0, 0, prod(shape), itemsize, address, *shape, *strides)
         except (TypeError, ValueError):
             pass
-        raise _wrong_value(f"an array of {ndim} dimensions", value, name)
+        raise wrong_value(f"an array of {ndim} dimensions", value, name)
 
     def decode(words: Iterator[Any], name: str) -> ArrayValue:
         meminfo, parent, size, item, address = islice(words, 5)
@@ -112,7 +97,7 @@ def _array_codec(ndim: int, itemsize: int) -> Codec:
 def _record_codec() -> Codec:
     def encode(value: Any, name: str) -> tuple[int]:
         if type(value) is not ArrayValue or value.shape:
-            raise _wrong_value("a record", value, name)
+            raise wrong_value("a record", value, name)
         return (value.address,)
 
     return Codec(((("address",), _ADDRESS),), encode, lambda words, name: ArrayValue(next(words), (), ()))
@@ -123,7 +108,7 @@ def _tuple_codec(kind: Any) -> Codec:
 
     def encode(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, tuple) or len(value) != len(items):
-            raise _wrong_value(f"a tuple of {len(items)}", value, name)
+            raise wrong_value(f"a tuple of {len(items)}", value, name)
         return tuple(leaf for item, part in zip(items, value) for leaf in item.encode(part, name))
 
     def decode(words: Iterator[Any], name: str) -> tuple[Any, ...]:
@@ -140,7 +125,7 @@ def _enum_codec(kind: Any) -> Codec:
 
     def encode(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, member):
-            raise _wrong_value(f"a member of {member.__name__}", value, name)
+            raise wrong_value(f"a member of {member.__name__}", value, name)
         return item.encode(value.value, name)
 
     return Codec(item.leaves, encode, lambda words, name: member(item.decode(words, name)))
@@ -189,12 +174,3 @@ def _range(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _converted(value: Any, dtype: np.dtype[Any], name: str) -> Any:
     return convert_scalar(value, dtype, field=f"argument {name!r}", error=CompileError)
-
-
-def _wrong_value(wanted: str, value: Any, name: str) -> CompileError:
-    return CompileError(
-        f"the kernel is compiled for {wanted} here",
-        field=f"argument {name!r}",
-        value=repr(value),
-        remedy=f"Pass {wanted}.",
-    )

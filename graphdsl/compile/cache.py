@@ -1,8 +1,8 @@
-"""Compiled images on disk, by the fingerprint of what they were made from.
+"""Compiled images and machine code on disk, by the fingerprint of what they were made from.
 
-An entry is one file: a line of JSON, then the cubin and the PTX. It is checked before use, and whatever is wrong
-with it, or with the folder, is a miss and never an error. Several processes may share the folder. This module must
-not compile, and nothing is pickled.
+An entry is one file: a line of JSON, then bytes, which are the cubin and the PTX of an image. It is checked before
+use, and whatever is wrong with it, or with the folder, is a miss and never an error. Several processes may share the
+folder. This module must not compile, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -53,18 +53,15 @@ def load(
     name, function, target, layout
         As `KernelImage` has them; they are not stored, since the fingerprint was made from them.
     """
-    path = _path(key)
-    if path is None:
+    found = read(key)
+    if found is None:
         return None
+    header, payload = found
     try:
-        line, _, payload = path.read_bytes().partition(b"\n")
-        header = json.loads(line)
-        if header.pop("sha256") != _checksum(header, payload):
-            return None
-        if header["key"] != key or header["parameters"] != _summary(layout):
+        if header["parameters"] != _summary(layout):
             return None
         size = header["cubin_bytes"]
-        image = KernelImage(
+        return KernelImage(
             name=name,
             cubin=payload[:size],
             ptx=payload[size:].decode(),
@@ -73,27 +70,45 @@ def load(
             function=function,
             **{field: header[field] for field in _FIELDS},
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError):
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # its last use, for `_evict`
-    return image
 
 
 def store(key: str, image: KernelImage) -> None:
     """Keep an image under its fingerprint, where the folder allows it."""
-    path = _path(key)
-    if path is None:
-        return
-    payload = image.cubin + image.ptx.encode()
     header = {
-        "key": key,
         "kernel": image.name,
         "target": list(image.target),
         "parameters": _summary(image.layout),
         "cubin_bytes": len(image.cubin),
         **{field: getattr(image, field) for field in _FIELDS},
     }
+    write(key, header, image.cubin + image.ptx.encode())
+
+
+def read(key: str) -> tuple[dict[str, Any], bytes] | None:
+    """Header and bytes of the entry under a fingerprint; None if there is none, or something is wrong with it."""
+    path = _path(key)
+    if path is None:
+        return None
+    try:
+        line, _, payload = path.read_bytes().partition(b"\n")
+        header = json.loads(line)
+        if header.pop("sha256") != _checksum(header, payload) or header["key"] != key:
+            return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # its last use, for `_evict`
+    return header, payload
+
+
+def write(key: str, header: dict[str, Any], payload: bytes) -> None:
+    """Keep an entry under a fingerprint, where the folder allows it; what ``header`` holds is data for JSON."""
+    path = _path(key)
+    if path is None:
+        return
+    header = {**header, "key": key}
     header["sha256"] = _checksum(header, payload)
     with contextlib.suppress(OSError):
         # Only the user may write here: what is loaded runs as machine code.
@@ -113,7 +128,7 @@ def _checksum(header: dict[str, Any], payload: bytes) -> str:
 
 def _summary(layout: ParameterLayout) -> list[list[int]]:
     """Offset and size of each parameter."""
-    return [[leaf.offset, leaf.dtype.itemsize] for leaf in layout.leaves]
+    return [list(parameter) for parameter in layout.parameters]
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -38,12 +39,40 @@ class Resources(NamedTuple):
         Most threads that a block may have by its launch bounds (``.maxntid`` or ``.reqntid``), None without.
     parameters : tuple of tuple of int
         Offset and size in bytes of each parameter, in order.
+    block : tuple of three int, or None
+        The only block that it may be launched with (``.reqntid``).
     """
 
     registers: int
     shared_bytes: int
     launch_bound: int | None
     parameters: tuple[tuple[int, int], ...]
+    block: tuple[int, int, int] | None = None
+
+    @property
+    def max_threads(self) -> int:
+        """Threads that a block can have with so many registers each, and with its launch bounds.
+
+        Registers are given to warps, 256 at a time, and the hardware's check takes it that warps come in fours, one
+        for each partition of a multiprocessor: ``cudaOccMaxBlocksPerSMRegsLimit`` in cuda_occupancy.h of the CUDA
+        toolkit.
+
+        Examples
+        --------
+        >>> [Resources(registers, 0, None, ()).max_threads for registers in (32, 168, 255)]
+        [1024, 384, 256]
+        >>> Resources(32, 0, 200, ()).max_threads
+        200
+        """
+        per_warp = -(-max(self.registers, 1) // 8) * 8 * _WARP
+        warps = _REGISTERS // (per_warp * _PARTITIONS) * _PARTITIONS
+        return min(_MOST_THREADS, warps * _WARP, self.launch_bound or _MOST_THREADS)
+
+
+_REGISTERS = 65536
+_WARP = 32
+_PARTITIONS = 4
+_MOST_THREADS = 1024
 
 
 class _Section(NamedTuple):
@@ -80,9 +109,45 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
     return Resources(
         registers,
         0 if shared is None else _static_shared_bytes(shared.size, target),
-        next((_product(value) for attribute, value in own if attribute in (_MAX_THREADS, _REQUIRED_THREADS)), None),
+        next((prod(_dims(value)) for attribute, value in own if attribute in (_MAX_THREADS, _REQUIRED_THREADS)), None),
         tuple(sorted(_parameter(value) for attribute, value in own if attribute == _KPARAM_INFO)),
+        next((_dims(value) for attribute, value in own if attribute == _REQUIRED_THREADS), None),
     )
+
+
+def kernels(cubin: bytes) -> list[str]:
+    """Symbols of the kernels in a cubin: of its functions, those that have constants of their own.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin.
+    """
+    try:
+        names = {section.name for section in _sections(cubin)}
+    except (struct.error, IndexError, KeyError, OverflowError, UnicodeDecodeError) as problem:
+        raise ValueError(f"not a cubin: {problem!r}") from problem
+    found = (name.removeprefix(".text.") for name in names if name.startswith(".text."))
+    return sorted(name for name in found if f".nv.constant0.{name}" in names)
+
+
+def target_of(cubin: bytes) -> tuple[int, int]:
+    """The compute capability that a cubin is for: a byte of the ELF flags, which the second ABI version moved.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin.
+    """
+    try:
+        version, (flags,) = cubin[8], struct.unpack_from("<I", cubin, 48)
+    except (IndexError, struct.error) as problem:
+        raise ValueError(f"not a cubin: {problem!r}") from problem
+    number = int(flags >> 8 if version >= _SECOND_ABI else flags) & 0xFF
+    return number // 10, number % 10
+
+
+_SECOND_ABI = 8
 
 
 def kernel_attributes(cubin: bytes, entry: str) -> dict[int, bytes]:
@@ -164,9 +229,9 @@ def _static_shared_bytes(size: int, target: tuple[int, int]) -> int:
     return size - _RESERVED_SHARED_BYTES if target >= (9, 0) else size
 
 
-def _product(value: bytes) -> int:
+def _dims(value: bytes) -> tuple[int, int, int]:
     x, y, z = struct.unpack("<III", value)
-    return int(x * y * z)
+    return int(x), int(y), int(z)
 
 
 def _parameter(value: bytes) -> tuple[int, int]:

@@ -40,6 +40,8 @@ _TOOLS = (
     "nvidia-nvvm",
     "nvidia-nvjitlink",
     "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-cccl",
 )
 
 
@@ -80,11 +82,12 @@ def _digest(tokens: list[bytes]) -> str:
 def _environment() -> tuple[Any, ...]:
     """Versions of the tools, and the variables that change what Numba does."""
     variables = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_"))
-    return (_versions(), tuple(variables))
+    return (versions(), tuple(variables))
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
+    """Versions of Python and of the tools that compile."""
     return (sys.version, *(f"{tool} {_distribution_version(tool)}" for tool in _TOOLS))
 
 

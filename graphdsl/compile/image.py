@@ -50,7 +50,7 @@ class Leaf:
     path : tuple
         Which part of the argument: ``()`` for a scalar, ``("address",)``, ``("shape", 0)``, ``("strides", 0)``,
         ``("size",)``, ``("itemsize",)``, ``("meminfo",)``, ``("parent",)`` of an array, ``("real",)`` and ``("imag",)``
-        of a complex number; an item of a tuple puts ``("item", i)`` in front.
+        of a complex number, ``("bytes",)`` of a structure by value; an item of a tuple puts ``("item", i)`` in front.
     """
 
     offset: int
@@ -75,6 +75,8 @@ class ParameterLayout:
         Name of each argument, for messages.
     codecs : tuple
         How `graphdsl.compile.signature` encodes and decodes each argument; for that module alone.
+    own_parameters : tuple of tuple of int, or None
+        The parameters of the compiled kernel, where these are not just the leaves.
     """
 
     leaves: tuple[Leaf, ...]
@@ -82,6 +84,14 @@ class ParameterLayout:
     types: tuple[Any, ...]
     names: tuple[str, ...] = ()
     codecs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    own_parameters: tuple[tuple[int, int], ...] | None = None
+
+    @cached_property
+    def parameters(self) -> tuple[tuple[int, int], ...]:
+        """Offset and size in bytes of each parameter of the compiled kernel."""
+        if self.own_parameters is not None:
+            return self.own_parameters
+        return tuple((leaf.offset, leaf.dtype.itemsize) for leaf in self.leaves)
 
     @cached_property
     def struct(self) -> Struct:
@@ -89,7 +99,8 @@ class ParameterLayout:
         text = "<"
         end = 0
         for leaf in self.leaves:
-            text += f"{leaf.offset - end}x{_STRUCT_CODES[leaf.dtype.str[1:]]}"
+            code = f"{leaf.dtype.itemsize}s" if leaf.dtype.kind == "V" else _STRUCT_CODES[leaf.dtype.str[1:]]
+            text += f"{leaf.offset - end}x{code}"
             end = leaf.offset + leaf.dtype.itemsize
         return Struct(text)
 
@@ -127,8 +138,8 @@ class KernelImage:
         Compute capability.
     layout : ParameterLayout
         How arguments are packed.
-    function : callable
-        The Python function, which the emulator runs.
+    function : callable or None
+        The Python function, which the emulator runs; None if there is none.
     shared_bytes : int
         Static shared memory of a block.
     registers : int
@@ -136,7 +147,13 @@ class KernelImage:
     max_threads : int
         Threads that a block may have with so many registers and the kernel's launch bounds.
     ptx : str
-        The PTX that the machine code was made from.
+        The PTX that the machine code was made from; empty if it was made in another way.
+    block : tuple of three int, or None
+        The only block that it can be launched with, if it was compiled for one.
+    least_shared_bytes : int
+        Dynamic shared memory that a launch must give it.
+    loaded : object or None
+        The loaded kernel of cuda.core that stands for the machine code.
     """
 
     name: str
@@ -144,11 +161,14 @@ class KernelImage:
     cubin: bytes = field(repr=False)
     target: tuple[int, int]
     layout: ParameterLayout = field(repr=False)
-    function: Callable[..., Any] = field(repr=False)
+    function: Callable[..., Any] | None = field(repr=False)
     shared_bytes: int
     registers: int
     max_threads: int
     ptx: str = field(repr=False)
+    block: tuple[int, int, int] | None = None
+    least_shared_bytes: int = 0
+    loaded: Any = field(default=None, repr=False)
 
     @cached_property
     def graph_calls(self) -> GraphCalls:

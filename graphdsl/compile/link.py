@@ -1,8 +1,8 @@
 """Makes one cubin of PTX and the external code that kernels declare, with nvJitLink and NVRTC through cuda.core.
 
 What is loaded is a cubin and not PTX: a pip-installed NVVM is often newer than the driver, which then refuses its PTX
-version, while a cubin of the same major CUDA version loads. Neither a GPU nor a driver is needed. This is the one
-module outside ``drivers/`` that imports cuda.core, and it must not ask for a device.
+version, while a cubin of the same major CUDA version loads. Neither a GPU nor a driver is needed. This module must not
+ask for a device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cuda import pathfinder
-from cuda.core import Linker, LinkerOptions, ObjectCode, Program, ProgramOptions
+from cuda.core import Linker, LinkerOptions, ObjectCode
 
+from graphdsl.compile.nvrtc import SourceError, compile_cpp
 from graphdsl.errors import CompileError
 
 
@@ -118,7 +119,16 @@ def device_runtime() -> Code:
 def _object(code: Code, arch: str, include_paths: Iterable[str]) -> Any:
     if code.kind == "cu":
         # As PTX it could not be made here: cuda.core then asks the driver whether it could load that.
-        return _program(code, arch, include_paths)
+        try:
+            options = {"relocatable_device_code": True}
+            return compile_cpp(code.data.decode(), code.name, arch, options=options, include_paths=list(include_paths))
+        except SourceError as problem:
+            raise CompileError(
+                f"NVRTC does not compile it: {problem.essence()}",
+                field="link",
+                value=code.name,
+                remedy="Correct the CUDA C++ source.",
+            ) from problem
     if code.kind not in _MAKERS:
         raise CompileError(
             f"what can be linked is {', '.join(_MAKERS)} or cu",
@@ -127,25 +137,6 @@ def _object(code: Code, arch: str, include_paths: Iterable[str]) -> Any:
             remedy="Compile it to one of these.",
         )
     return _MAKERS[code.kind](code.data, name=code.name)
-
-
-def _program(code: Code, arch: str, include_paths: Iterable[str]) -> Any:
-    toolkit = [pathfinder.locate_nvidia_header_directory(name) for name in ("cudart", "cccl")]
-    options = ProgramOptions(
-        name=code.name,
-        arch=arch,
-        relocatable_device_code=True,
-        include_path=[*include_paths, *(header.abs_path for header in toolkit if header is not None)],
-    )
-    try:
-        return Program(code.data.decode(), "c++", options=options).compile("cubin")
-    except Exception as problem:
-        raise CompileError(
-            f"NVRTC does not compile it: {_essence(problem)}",
-            field="link",
-            value=code.name,
-            remedy="Correct the CUDA C++ source.",
-        ) from problem
 
 
 def _essence(problem: Exception) -> str:

@@ -27,7 +27,6 @@ from graphdsl.compile.elf import Resources, read_resources
 from graphdsl.compile.fingerprint import fingerprint
 from graphdsl.compile.image import KernelImage, ParameterLayout
 from graphdsl.compile.link import Code, arch_of, device_runtime, link
-from graphdsl.compile.occupancy import max_threads
 from graphdsl.compile.reads import Reads
 from graphdsl.compile.signature import Types, located, parameter_layout
 from graphdsl.declare.kernel import Kernel
@@ -156,7 +155,7 @@ def _build(kernel: Kernel, layout: ParameterLayout, target: tuple[int, int], rea
         function=kernel.function,
         shared_bytes=resources.shared_bytes,
         registers=resources.registers,
-        max_threads=max_threads(resources.registers, resources.launch_bound),
+        max_threads=resources.max_threads,
         ptx="\n".join(ptx),
     )
 

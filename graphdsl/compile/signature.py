@@ -262,12 +262,16 @@ def _fits(operand: Any, found: Any, wanted: Any) -> bool:
             and len(wanted) == len(operand)
             and all(_fits(*pair) for pair in zip(operand, found, wanted))
         )
-    if not is_number(wanted):
-        return False
+    return is_number(wanted) and converts(operand, wanted)
+
+
+def converts(operand: Any, wanted: Any) -> bool:
+    """True if a number, or every value of an expression, is one of Numba's type ``wanted``."""
+    dtype = as_dtype(wanted)
     if isinstance(operand, Expr):
-        return _lossless(operand.dtype, as_dtype(wanted))
+        return operand.dtype == dtype or _lossless(operand.dtype, dtype)
     try:
-        convert_scalar(operand, as_dtype(wanted), field="", error=CompileError)
+        convert_scalar(operand, dtype, field="", error=CompileError)
     except CompileError:
         return False
     return True

@@ -17,6 +17,7 @@ from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     allocated_array,
     arguments,
+    block_of,
     checked_dtype,
     checked_function,
     checked_name,
@@ -24,6 +25,7 @@ from graphdsl.declare.given import (
     checked_strides,
     dim3,
     extent,
+    kernel_arguments,
     require_array,
 )
 from graphdsl.declare.interop import foreign_array
@@ -44,6 +46,7 @@ from graphdsl.declare.nodes import (
     NodeOrNodes,
 )
 from graphdsl.declare.operands import Array, Buffer, Extent, Space
+from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.store import Level, declared_here
 from graphdsl.errors import DeclarationError
 
@@ -256,9 +259,9 @@ class Definition(Level):
         kernel: Any,
         *,
         grid: Any,
-        block: Any,
+        block: Any = None,
         args: Iterable[Any] = (),
-        shared_bytes: Extent = 0,
+        shared_bytes: Extent | None = None,
         signature: Any = None,
         name: str | None = None,
         after: NodeOrNodes = (),
@@ -268,17 +271,21 @@ class Definition(Level):
 
         Parameters
         ----------
-        kernel : callable
-            A function decorated with ``numba.cuda.jit``, or a plain Python function.
+        kernel : callable or SourceKernel
+            A function decorated with ``numba.cuda.jit``, a plain Python function, what `graphdsl.cuda_source`,
+            `graphdsl.ptx`, `graphdsl.cubin` or `graphdsl.triton` gives, a ``Kernel`` of cuda.core, or a kernel that
+            Triton compiled.
         grid, block : int, Expr, or tuple of up to three of them
-            Blocks in the grid and threads in a block, x first.
+            Blocks in the grid and threads in a block, x first. A kernel of Triton brings its block.
         args : iterable
-            One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these. A
-            single one may stand by itself, and a dict gives all of them by the names of the parameters.
-        shared_bytes : int or Expr
-            Dynamic shared memory of a block.
+            One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these; for
+            kernels that are not Python also None for null, and structures as records or bytes. A single one may stand
+            by itself, and a dict gives all of them by the names of the parameters.
+        shared_bytes : int or Expr, optional
+            Dynamic shared memory of a block; by default what a kernel of Triton needs, and none for others.
         signature : str or Numba signature, optional
-            Types to compile for, such as ``"void(float32[:], int32)"``; by default they follow the operands.
+            Types to compile for, such as ``"void(float32[:], int32)"``; by default they follow the operands. For a
+            kernel that is not Python, its parameters in C++, such as ``"const float* x, int n"``.
         name : str, optional
             Unique among the nodes; by default made from the kernel's name.
         after : node or list of nodes
@@ -292,6 +299,8 @@ class Definition(Level):
         KernelNode
         """
         made = as_kernel(kernel, node=name)
+        if isinstance(made, SourceKernel) and signature is not None:
+            made, signature = made.signed(signature), None
         full = self._node_name(name, made.name.strip("<>"))
         node = KernelNode(
             full,
@@ -299,9 +308,9 @@ class Definition(Level):
             declared_here(),
             made,
             dim3(grid, full, "grid"),
-            dim3(block, full, "block"),
-            extent(shared_bytes, full, "shared_bytes"),
-            arguments(args, full, made),
+            block_of(block, made, full),
+            extent(made.shared_bytes if shared_bytes is None else shared_bytes, full, "shared_bytes"),
+            kernel_arguments(args, full, made),
             signature,
             launch_attributes(full, attributes) if attributes else None,
         )

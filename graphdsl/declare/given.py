@@ -5,6 +5,7 @@ Updates take the same things and use the same functions. This module must not kn
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel, is_deferred
 from graphdsl.declare.nodes import AllocNode, Dim3
 from graphdsl.declare.operands import Array, Buffer, Extent, contiguous_strides
+from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import DeclarationError
 
 
@@ -176,8 +178,20 @@ def arguments(args: Any, node: str | None = None, kernel: Kernel | None = None) 
             value=repr(args),
             remedy="Pass a tuple; (d,) passes the object itself as the one argument.",
         )
-    several = isinstance(args, Iterable) and not isinstance(args, (Array, str)) and not owns_memory(args)
+    several = isinstance(args, Iterable) and not isinstance(args, (Array, str, np.void)) and not owns_memory(args)
     return tuple(args) if several else (args,)
+
+
+def kernel_arguments(args: Any, node: str, kernel: Kernel) -> tuple[Any, ...]:
+    """The arguments of a kernel node; structures as they are now, since whoever passes one can change it."""
+    found = arguments(args, node, kernel)
+    return found if not isinstance(kernel, SourceKernel) else tuple(map(_as_it_is, found))
+
+
+def _as_it_is(argument: Any) -> Any:
+    if isinstance(argument, np.void):
+        return argument.copy()
+    return bytes(argument) if isinstance(argument, (ctypes.Structure, ctypes.Union, bytearray)) else argument
 
 
 def _by_name(args: Mapping[Any, Any], node: str | None, kernel: Kernel) -> tuple[Any, ...]:
@@ -191,7 +205,9 @@ def _by_name(args: Mapping[Any, Any], node: str | None, kernel: Kernel) -> tuple
             value=" and ".join(
                 f"{what} {', '.join(names)}" for what, names in (("unknown", unknown), ("missing", missing)) if names
             ),
-            remedy=f"The kernel is {kernel!r}.",
+            remedy=f"The kernel is {kernel!r}."
+            if kernel.counted
+            else "Its parameters have no names here: pass a tuple, or name them in signature=.",
         )
     return tuple(args[name] for name in kernel.parameters)
 
@@ -211,6 +227,18 @@ def dim3(dims: Any, node: str, field: str) -> Dim3:
     x, *rest = (extent(part, node, field) for part in dims)
     y, z = (*rest, 1, 1)[:2]
     return x, y, z
+
+
+def block_of(block: Any, kernel: Kernel, node: str) -> Dim3:
+    """The block of a launch: as given, or the one that the kernel brings."""
+    if block is None and kernel.block is None:
+        raise DeclarationError(
+            "a launch has a block of threads, and only some kernels of Triton bring one",
+            node=node,
+            field="block",
+            remedy="Pass block=, such as block=256.",
+        )
+    return dim3(kernel.block if block is None else block, node, "block")
 
 
 def extent(value: Any, node: str, field: str) -> Extent:

@@ -1,7 +1,7 @@
 """What a kernel is before it is compiled: a Python function with the options of its decorator.
 
-Numba is not imported here: a ``@cuda.jit`` function is known by its attributes. This module must not decide types;
-`graphdsl.compile` does.
+Kernels that are no Python functions are in `graphdsl.declare.sources`. Numba is not imported here: a ``@cuda.jit``
+function is known by its attributes. This module must not decide types; `graphdsl.compile` does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kernel:
     Attributes
     ----------
     function : callable
-        The Python function.
+        The Python function; what is no Python function may have None.
     name : str
         Its name, or ``"kernel"`` where that could not be printed.
     parameters : tuple of str
@@ -36,9 +36,19 @@ class Kernel:
         Signatures declared at its decorator, as tuples of Numba types; empty if types follow the operands.
     options : dict
         Compiler options given to the decorator: ``fastmath``, ``debug``, ``link`` and so on.
+    counted : bool
+        True if the number of parameters is known here, and not only to the machine code.
+    block : tuple of three int, or None
+        The block that every launch has, if it was compiled for one.
+    shared_bytes : int
+        The dynamic shared memory that every launch has at least, in bytes.
     """
 
     __slots__ = ("__weakref__", "function", "name", "options", "parameters", "positions", "signatures")
+    function: Any
+    counted: bool = True
+    block: tuple[int, int, int] | None = None
+    shared_bytes: int = 0
 
     def __init__(
         self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -98,7 +108,8 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
     Parameters
     ----------
     source : object
-        A function decorated with ``numba.cuda.jit`` (lazy or with signatures), a plain Python function, or a `Kernel`.
+        A function decorated with ``numba.cuda.jit`` (lazy or with signatures), a plain Python function, a kernel of
+        cuda.core or one that Triton compiled, or a `Kernel`.
     node : str, optional
         Name of the node, for messages.
 
@@ -109,6 +120,9 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
     """
     if isinstance(source, Kernel):
         return source
+    foreign = _foreign(source, node)
+    if foreign is not None:
+        return foreign
     try:
         kernel = _kernels.get(source)
     except TypeError:
@@ -116,6 +130,17 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
     if kernel is None:
         kernel = _kernels[source] = _make(source, node)
     return kernel
+
+
+def _foreign(source: Any, node: str | None) -> Kernel | None:
+    from graphdsl.declare.foreign import foreign_kernel  # it knows kernels, too
+
+    try:
+        return foreign_kernel(source)
+    except DeclarationError as problem:
+        raise DeclarationError(
+            problem.rule, node=node, field=problem.field, value=problem.value, remedy=problem.remedy
+        ) from None
 
 
 def _make(source: Any, node: str | None) -> Kernel:
@@ -130,7 +155,8 @@ def _make(source: Any, node: str | None) -> Kernel:
             node=node,
             field="kernel",
             value=f"{source!r} of type {type(source).__name__}",
-            remedy="Decorate the function with @cuda.jit and pass it without [grid, block].",
+            remedy="Decorate the function with @cuda.jit and pass it without [grid, block]; CUDA C++, PTX and machine "
+            "code come through graphdsl.cuda_source, ptx and cubin.",
         )
     if options.get("device"):
         raise DeclarationError(

@@ -161,10 +161,13 @@ class Driver(Protocol):
     # Kernels
 
     def library_load_data(self, image: KernelImage) -> Handle:
-        """Load an image (`cuLibraryLoadData`); gives the library."""
+        """Load the machine code of an image (`cuLibraryLoadData`); gives the library."""
 
-    def library_get_kernel(self, library: Handle, name: str) -> Handle:
-        """The kernel of that entry name (`cuLibraryGetKernel`), its code loaded (`cuFuncLoad`)."""
+    def library_get_kernel(self, library: Handle, image: KernelImage) -> Handle:
+        """The kernel of an image of that machine code (`cuLibraryGetKernel`), its code loaded (`cuFuncLoad`)."""
+
+    def kernel_adopt(self, image: KernelImage) -> Handle:
+        """The kernel of an image that cuda.core has loaded (`cuKernelGetFunction`), its code loaded (`cuFuncLoad`)."""
 
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
         """Offset and size in bytes of each parameter of the kernel (`cuKernelGetParamInfo`)."""

@@ -243,11 +243,18 @@ class CudaDevice(OneByOne):
         with self._current():
             return int(_call(driver.cuLibraryLoadData, image.cubin, None, None, 0, None, None, 0))
 
-    def library_get_kernel(self, library: Handle, name: str) -> Handle:
+    def library_get_kernel(self, library: Handle, image: KernelImage) -> Handle:
         with self._current():
-            kernel = int(_call(driver.cuLibraryGetKernel, library, name.encode()))
-            # Lazy loading would move the load into the first launch.
-            _call(driver.cuFuncLoad, _call(driver.cuKernelGetFunction, kernel))
+            return self._ready(int(_call(driver.cuLibraryGetKernel, library, image.entry.encode())))
+
+    def kernel_adopt(self, image: KernelImage) -> Handle:
+        assert image.loaded is not None, image
+        with self._current():
+            return self._ready(int(image.loaded.handle))
+
+    def _ready(self, kernel: Handle) -> Handle:
+        """The kernel, its code on the device: lazy loading would move that into the first launch."""
+        _call(driver.cuFuncLoad, _call(driver.cuKernelGetFunction, kernel))
         return kernel
 
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:

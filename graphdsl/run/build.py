@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from graphdsl.compile.numba import compile_kernel
-from graphdsl.compile.signature import argument_types
+from graphdsl.compile.image import KernelImage
+from graphdsl.compile.kernels import argument_types, compile_kernel
 from graphdsl.declare.expressions import convert_scalar, value_of
 from graphdsl.declare.limits import PORTABLE_CLUSTER
 from graphdsl.declare.nodes import KernelNode, Node
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import UpdateError
+from graphdsl.errors import DriverError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
@@ -183,16 +183,22 @@ def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKer
         key = (node.kernel, id(node.signature), *map(id, node.args))
         found = alike.get(key)
         if found is None:
-            details: dict[str, Any] = {"node": node.name, "location": node.location}
-            types = argument_types(node.kernel, node.args, signature=node.signature, **details)
+            types = argument_types(node, target)
             found = typed.get((node.kernel, types))
             if found is None:
-                image = compile_kernel(node.kernel, types, target, **details)
-                found = typed[node.kernel, types] = load(image, device, log)
+                image = compile_kernel(node.kernel, types, target, node=node.name, location=node.location)
+                found = typed[node.kernel, types] = _loaded_for(node, image, device, log)
             alike[key] = found
         return found
 
     return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]
+
+
+def _loaded_for(node: KernelNode, image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:
+    try:
+        return load(image, device, log)
+    except DriverError as problem:
+        raise problem.named(node.name, node.location) from problem
 
 
 def param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:

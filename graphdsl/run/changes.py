@@ -12,7 +12,7 @@ from typing import Any
 
 from graphdsl.declare.attributes import ATTRIBUTES
 from graphdsl.declare.event import require_event
-from graphdsl.declare.given import arguments, checked_function, dim3, extent, require_array
+from graphdsl.declare.given import arguments, checked_function, dim3, extent, kernel_arguments, require_array
 from graphdsl.declare.nodes import (
     AllocNode,
     ChildNode,
@@ -122,7 +122,7 @@ def _event(node: Node, name: str, value: Any) -> Any:
 def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
     """All arguments in order, or some by the names of the kernel's parameters."""
     if not isinstance(value, Mapping):
-        return arguments(value, node.name)
+        return kernel_arguments(value, node.name, node.kernel)
     parameters = node.kernel.parameters
     merged = list(node.args)
     for parameter, operand in value.items():
@@ -131,7 +131,7 @@ def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
             problem.node = node.name
             raise problem
         merged[parameters.index(parameter)] = operand
-    return tuple(merged)
+    return kernel_arguments(tuple(merged), node.name, node.kernel)
 
 
 def _host_args(node: HostNode, name: str, value: Any) -> Any:

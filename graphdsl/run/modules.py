@@ -1,16 +1,37 @@
-"""Kernel images on a device: loaded once however many execs use them, unloaded with the last."""
+"""Kernel images on a device: loaded once however many execs use them, unloaded with the last.
+
+Images of one machine code, such as two kernels of one CUDA C++ source, are loaded as one library, so that they share
+its global variables.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CompileError
 from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
+
+
+class _Library:
+    """Machine code on a device, for as long as somebody refers to this object.
+
+    Attributes
+    ----------
+    handle : int
+        The driver's library.
+    shared_bytes : dict of str to int
+        Most dynamic shared memory that nodes of each kernel were allowed, by the kernel's symbol.
+    """
+
+    def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
+        self.handle: Handle = device.library_load_data(image)
+        log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
+        freed_with(self, device.library_unload, self.handle)
+        self.shared_bytes: dict[str, int] = {}
 
 
 class LoadedKernel:
@@ -32,11 +53,15 @@ class LoadedKernel:
         self._lock = threading.Lock()
         self._large_clusters = False
         self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
-        library = device.library_load_data(image)
-        log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
-        freed_with(self, device.library_unload, library)
-        self.handle: Handle = device.library_get_kernel(library, image.entry)
-        log.add("cuLibraryGetKernel", image.name)
+        if image.loaded is None:
+            self._library = _library(image, device, log)
+            self._most_allowed = self._library.shared_bytes
+            self.handle: Handle = device.library_get_kernel(self._library.handle, image)
+            log.add("cuLibraryGetKernel", image.name)
+        else:
+            self._most_allowed = {image.entry: int(image.loaded.attributes.max_dynamic_shared_size_bytes)}
+            self.handle = device.kernel_adopt(image)
+            log.add("cuKernelGetFunction", image.name)
         _require_layout(image, device.kernel_get_param_info(self.handle))
 
     def allow_shared_bytes(self, nbytes: int) -> bool:
@@ -49,8 +74,10 @@ class LoadedKernel:
         with self._lock:  # two execs may ask at once, and the smaller limit must not come last
             if nbytes <= self.allowed_shared_bytes:
                 return False
+            # Several images may be of one kernel, and one that others have loaded may be allowed more already.
+            nbytes = max(nbytes, self._most_allowed.get(self.image.entry, 0))
             self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
-            self.allowed_shared_bytes = nbytes
+            self.allowed_shared_bytes = self._most_allowed[self.image.entry] = nbytes
         return True
 
     def allow_large_clusters(self) -> bool:
@@ -63,6 +90,7 @@ class LoadedKernel:
         return not told
 
 
+_libraries: weakref.WeakValueDictionary[tuple[int, bytes], _Library] = weakref.WeakValueDictionary()
 _loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -77,13 +105,23 @@ def load(image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:
         return found
 
 
+def _library(image: KernelImage, device: Driver, log: CallLog) -> _Library:
+    """The library of an image's machine code, loaded now if it is not yet."""
+    key = (id(device), image.cubin)
+    found = _libraries.get(key)
+    if found is None:
+        found = _libraries[key] = _Library(image, device, log)
+    return found
+
+
 def _require_layout(image: KernelImage, found: tuple[tuple[int, int], ...]) -> None:
-    """Refuse an image whose parameters are not where our layout of Numba's unstable ABI puts them."""
-    expected: tuple[Any, ...] = tuple((leaf.offset, leaf.dtype.itemsize) for leaf in image.layout.leaves)
+    """Refuse an image whose parameters are not where our layout of them puts them."""
+    expected = image.layout.parameters
     if found != expected:
         raise CompileError(
             f"the compiled kernel has parameters (offset, bytes) {found}, but its layout says {expected}",
             field="kernel",
             value=image.name,
-            remedy="This numba-cuda passes arguments in another way: install a version that graphdsl was tested with.",
+            remedy="The driver and graphdsl read its machine code differently: install versions that graphdsl was "
+            "tested with.",
         )

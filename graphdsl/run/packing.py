@@ -158,9 +158,9 @@ class Packing:
             structs, parameters, begins = (
                 np.array(offsets, np.int64)[indices] for offsets in (self._structs, self._parameters, pointers)
             )
-            leaves = np.array([leaf.offset for leaf in kernel.image.layout.leaves], np.int64)
-            places = begins[:, None] // 8 + np.arange(len(leaves))
-            words[places] = (address + parameters[:, None] + leaves).astype(np.uint64)
+            own = np.array([offset for offset, _ in kernel.image.layout.parameters], np.int64)
+            places = begins[:, None] // 8 + np.arange(len(own))
+            words[places] = (address + parameters[:, None] + own).astype(np.uint64)
             for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", self.context)):
                 words[(structs + KERNEL_NODE.fields[name][1]) // 8] = value  # type: ignore[index]
 
@@ -270,7 +270,7 @@ def _place(sizes: Sequence[int], kernels: Sequence[LoadedKernel | None]) -> tupl
         parameters.append(end)
         end += _aligned(layout.nbytes)
         pointers.append(end)
-        end += _aligned(8 * len(layout.leaves))
+        end += _aligned(8 * len(layout.parameters))
     return structs, parameters, pointers, end
 
 

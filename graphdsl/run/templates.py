@@ -1,7 +1,7 @@
 """What the fields of a node are packed into, made once for all nodes that are alike.
 
 A `Template` is a run of bytes with the places in it whose values can change. This module must know the driver's
-structs and Numba's leaves, and not where in memory anything goes.
+structs and the leaves of parameters, and not where in memory anything goes.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _argument_template(node: KernelNode, image: KernelImage, shared: Shared) -> 
     for i, value in enumerate(leaves):
         if isinstance(value, Expr):
             leaf = layout.leaves[i]
-            name = f"argument {node.kernel.parameters[leaf.argument]!r}"
+            name = f"argument {layout.names[leaf.argument]!r}"
             sites.append(Site(leaf.offset, leaf.dtype, value, name, _rules_of(leaf, value)))
             leaves[i] = shared.value(value, leaf.dtype, node, name)
     return Template(layout.struct.pack(*leaves), tuple(sites))

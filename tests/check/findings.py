@@ -6,6 +6,9 @@ from typing import Any
 
 from graphdsl.check import Finding, Report, check
 
+LAUNCHED_ANYHOW = {"block": None, "least_shared_bytes": 0}
+"""Of an image that can be launched with any block and no shared memory."""
+
 Triple = tuple[str, str | None, str | None]
 
 

@@ -232,7 +232,8 @@ def test_a_failure_is_compiled_once_in_a_check_and_not_remembered(demo, monkeypa
 
     for literal in (1, 1000, 100_000):  # told apart by their size, and of one type
         demo.g.kernel(late, grid=1, block=1, args=(demo.x, literal))
-    assert [found.code for found in demo.g.check().errors] == ["GD205"] * 3
+    (found,) = demo.g.check().errors
+    assert (found.code, found.nodes) == ("GD205", ("late", "late_1", "late_2"))
     assert len(built) == 1
     monkeypatch.setitem(globals(), "not_yet", 2)
     assert demo.g.check().ok

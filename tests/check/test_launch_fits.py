@@ -10,6 +10,7 @@ from graphdsl.check import check_launch, launch_fits
 from graphdsl.compile.placement import Placement
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.limits import limits_of
+from tests.check.findings import LAUNCHED_ANYHOW
 
 LIMITS = limits_of("sm_90")
 
@@ -24,11 +25,20 @@ def near(*values: int) -> st.SearchStrategy[int]:
     shared_bytes=near(0, 48 * 1024, 232448),
     max_threads=st.sampled_from([128, 1024]),
     static=st.sampled_from([0, 4096]),
+    own_block=st.sampled_from([None, (32, 1, 1)]),
+    least=st.sampled_from([0, 1]),
 )
-@example((1, 1, 1), (32, 1, 1), 0, 1024, 0)
-def test_the_short_answer_is_that_of_the_rules(grid, block, shared_bytes, max_threads, static):
+@example((1, 1, 1), (32, 1, 1), 0, 1024, 0, None, 0)
+@example((1, 1, 1), (32, 1, 1), 1, 1024, 0, (32, 1, 1), 1)
+def test_the_short_answer_is_that_of_the_rules(grid, block, shared_bytes, max_threads, static, own_block, least):
     image = SimpleNamespace(
-        name="kernel", max_threads=max_threads, shared_bytes=static, registers=32, placement=Placement()
+        name="kernel",
+        max_threads=max_threads,
+        shared_bytes=static,
+        registers=32,
+        placement=Placement(),
+        block=own_block,
+        least_shared_bytes=least,
     )
     found = check_launch("node", grid, block, shared_bytes, LIMITS, image)
     assert launch_fits((*grid, *block, shared_bytes), LIMITS, image) == (not found)
@@ -64,7 +74,9 @@ clusters = st.none() | st.tuples(st.sampled_from([0, 1, 2, 3, 8, 16]), st.sample
 def test_the_same_of_clusters_and_cooperative_launches(
     grid, threads, shared_bytes, registers, attributes, placement, limits
 ):
-    image = SimpleNamespace(name="kernel", max_threads=1024, shared_bytes=0, registers=registers, placement=placement)
+    image = SimpleNamespace(
+        name="kernel", max_threads=1024, shared_bytes=0, registers=registers, placement=placement, **LAUNCHED_ANYHOW
+    )
     dims = (*grid, threads, 1, 1, shared_bytes)
     found = check_launch("node", grid, (threads, 1, 1), shared_bytes, limits, image, attributes=attributes)
     assert launch_fits(dims, limits, image, attributes) == (not found)

@@ -15,7 +15,7 @@ from graphdsl.compile.placement import Placement
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.limits import limits_of
 from tests.check.conftest import scale
-from tests.check.findings import cheap, judged, only
+from tests.check.findings import LAUNCHED_ANYHOW, cheap, judged, only
 
 SM_90 = limits_of("sm_90")
 
@@ -71,7 +71,9 @@ def test_a_cluster_may_not_divide_what_a_param_makes_of_the_grid(demo):
 
 class TestCompiledClusters:
     def found(self, placement, attributes=None, grid=(8, 1, 1)):
-        image = SimpleNamespace(name="kernel", max_threads=1024, shared_bytes=0, registers=32, placement=placement)
+        image = SimpleNamespace(
+            name="kernel", max_threads=1024, shared_bytes=0, registers=32, placement=placement, **LAUNCHED_ANYHOW
+        )
         found = check_launch("run", grid, (32, 1, 1), 0, SM_90, image, attributes=attributes)
         return [(each.code, each.field) for each in found]
 
@@ -134,7 +136,9 @@ class TestCooperativeGrids:
         assert (found.code, found.node, found.field) == ("GD219", "run", "cooperative")
 
     def test_registers_count(self, demo):
-        image = SimpleNamespace(name="kernel", max_threads=1024, shared_bytes=0, registers=128, placement=Placement())
+        image = SimpleNamespace(
+            name="kernel", max_threads=1024, shared_bytes=0, registers=128, placement=Placement(), **LAUNCHED_ANYHOW
+        )
         attributes = LaunchAttributes(cooperative=True)
         for blocks, codes in ((132 * 2, []), (132 * 2 + 1, ["GD219"])):
             found = check_launch("run", (blocks, 1, 1), (256, 1, 1), 0, SM_90, image, attributes=attributes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from cuda.core import Linker, LinkerOptions, ObjectCode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdsl.compile.elf import read_resources
+from graphdsl.compile.elf import Resources, kernels, read_resources, target_of
 
 TARGETS = [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)]
 
@@ -79,7 +80,29 @@ def test_registers_and_shared_memory_are_those_the_assembler_says(target: tuple[
 )
 def test_launch_bounds(bounds: str, threads: int | None) -> None:
     cubin, _ = assembled(kernel_ptx(bounds=bounds), (9, 0))
-    assert read_resources(cubin, "kernel", (9, 0)).launch_bound == threads
+    found = read_resources(cubin, "kernel", (9, 0))
+    assert found.launch_bound == threads
+    assert found.block == ((96, 1, 1) if "reqntid" in bounds else None)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_in_a_cubin(target: tuple[int, int]) -> None:
+    cubin, _ = assembled(kernel_ptx(), target)
+    assert kernels(cubin) == ["kernel", "other"]
+    assert target_of(cubin) == target
+
+
+def test_the_target_of_cubins_of_older_toolkits() -> None:
+    # Until CUDA 12 the ABI version was 7, and the compute capability the lowest byte of the flags.
+    header = bytearray(_CUBIN)
+    header[8] = 7
+    struct.pack_into("<I", header, 48, 0x5A055A)
+    assert target_of(bytes(header)) == (9, 0)
+    for wrong in (b"", b"\x7fELF"):
+        with pytest.raises(ValueError, match="not a cubin"):
+            target_of(wrong)
+        with pytest.raises(ValueError, match="not a cubin"):
+            kernels(wrong)
 
 
 def test_a_kernel_that_is_not_there_is_an_error() -> None:
@@ -100,3 +123,20 @@ def test_damaged_cubins_raise_nothing_but_value_errors(data: st.DataObject) -> N
 
 
 _CUBIN, _ = assembled(kernel_ptx(shared=".shared .align 4 .b8 buffer[400];"), (9, 0))
+
+
+def test_threads_that_registers_allow() -> None:
+    # 65536 registers; 32 threads a warp; registers in units of 8, warps in fours.
+    for registers, threads in (
+        (16, 1024),
+        (64, 1024),
+        (65, 896),
+        (80, 768),
+        (128, 512),
+        (129, 384),
+        (200, 256),
+        (255, 256),
+    ):
+        assert Resources(registers, 0, None, ()).max_threads == threads
+    assert Resources(200, 0, 96, ()).max_threads == 96
+    assert Resources(200, 0, 512, ()).max_threads == 256

@@ -153,7 +153,7 @@ def test_versions_and_numba_variables_change_it(monkeypatch: pytest.MonkeyPatch)
     first = of(MODULE)
     monkeypatch.setenv("NUMBA_OPT", "0")
     second = of(MODULE)
-    monkeypatch.setattr(fingerprinting, "_versions", lambda: ("another",))
+    monkeypatch.setattr(fingerprinting, "versions", lambda: ("another",))
     third = of(MODULE)
     monkeypatch.setattr(fingerprinting, "FORMAT", -1)
     assert len({first, second, third, of(MODULE)}) == 4

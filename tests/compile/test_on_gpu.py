@@ -71,4 +71,4 @@ def test_the_driver_agrees(function: Callable[..., None], kinds: Any, options: d
     assert image.shared_bytes == found.shared_size_bytes
     assert image.max_threads == found.max_threads_per_block
     parameters = [(parameter.offset, parameter.size) for parameter in kernel.arguments_info]
-    assert parameters == [(leaf.offset, leaf.dtype.itemsize) for leaf in image.layout.leaves]
+    assert tuple(parameters) == image.layout.parameters

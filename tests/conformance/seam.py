@@ -41,7 +41,7 @@ class Seam(Bench):
     def load(self, function: Callable[..., Any], *kinds: Any, **options: Any) -> int:
         """The handle of a kernel, compiled for the device."""
         image = compile_kernel(as_kernel(function), kinds, self.device.limits.compute_capability)
-        return self.device.library_get_kernel(self.device.library_load_data(image), image.entry)
+        return self.device.library_get_kernel(self.device.library_load_data(image), image)
 
     def kernel(self, kernel: int, *args: Any, **fields: Any) -> int:
         return super().kernel(kernel, *args, **({"ctx": self.device.context} | fields))

@@ -21,7 +21,7 @@ from numba.cuda.np import numpy_support
 
 from graphdsl.declare.operands import key_text
 from graphdsl.drivers.emulator.memory import Flags, Reach, Region
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE_ARRAY, AccessError
+from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, OUTSIDE_ARRAY, AccessError
 
 _INDEX_TYPES = (int, np.integer, slice, EllipsisType, type(None))
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -258,6 +258,24 @@ class Array:
         return f"<{text_of(self._label)}: {self.dtype}{list(self.shape)}>"
 
 
+class Pointer(Array):
+    """What an address in C++ leads to: the elements from there to the end of the allocation; none before them."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        self._require_forward(key, "read")
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._require_forward(key, "write")
+        super().__setitem__(key, value)
+
+    def _require_forward(self, key: Any, action: str) -> None:
+        if isinstance(key, (int, np.integer)) and key < 0:  # Python would count from the end
+            raise self._outside(key, action)
+
+
 class Record:
     """One record in a kernel: a reference into memory, as on a device. Fields are attributes and items."""
 
@@ -351,6 +369,26 @@ def array_at(
     elif written is not None:
         _accept_padding(written, start - low, shape, strides, dtype)
     return _view(region, written, label, dtype, shape, start - low, strides)
+
+
+def pointer_at(space: Reach, address: int, dtype: np.dtype[Any], label: str) -> Pointer:
+    """The elements from an address to the end of its allocation; none for an address that leads nowhere.
+
+    Raises
+    ------
+    AccessError
+        If it leads to memory that the kernel may not touch, released for one.
+    """
+    try:
+        region, start = space.locate(address, 1)
+    except AccessError as problem:
+        if problem.kind != OUTSIDE:
+            raise
+        # Null, or the end of an allocation: an address may lead there, as long as nobody follows it.
+        return Pointer(np.empty(0, dtype), None, Region("constant", 0, np.empty(0, np.uint8)), label)
+    count = (region.nbytes - start) // dtype.itemsize
+    array = array_at(space, address, (count,), (dtype.itemsize,), dtype, label)
+    return Pointer(array._values, array._written, region, label)
 
 
 def array_in(region: Region, label: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:

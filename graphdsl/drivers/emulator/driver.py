@@ -31,6 +31,7 @@ from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
 from graphdsl.drivers.emulator.in_flight import InFlight
 from graphdsl.drivers.emulator.instantiate import require_instantiable
+from graphdsl.drivers.emulator.kernels import Library
 from graphdsl.drivers.emulator.machine import Device, LoadedKernel, Machine
 from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
 from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, read_conditional
@@ -73,6 +74,7 @@ from graphdsl.errors import DeclarationError
 
 _handles = itertools.count(0xE000_0000, 0x10)
 _DLPACK_CPU = 1
+_INSTEAD = "emulate=, a Python function with the same parameters that runs in its place"
 _INSTANTIATE_FLAGS = 0b1111  # free on launch, upload, device launch, use node priority
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
@@ -153,7 +155,7 @@ class Emulator(OneByOne):
         self._machine = Machine(AddressSpace(memory_bytes), made, made[0], self.gate, build_only=build_only)
         self._peer_access = peer_access
         self._rng = random.Random(seed)
-        self._libraries: dict[Handle, Handle] = {}  # kernel of each
+        self._libraries: dict[Handle, Library] = {}
         self._in_flight = InFlight(self.gate)
         self._streams: set[Handle] = set()
         self._graphs: dict[Handle, Graph] = {}
@@ -226,24 +228,40 @@ class Emulator(OneByOne):
 
     @driver_call("cuLibraryLoadData")
     def library_load_data(self, image: KernelImage) -> Handle:
-        self._machine.device.require_runs(image)
-        kernel = LoadedKernel(image)
-        library, handle = next(_handles), next(_handles)
-        self._libraries[library] = handle
-        self._machine.kernels[handle] = kernel
+        library = next(_handles)
+        self._libraries[library] = Library(image, self._add_kernel(image))
         return library
 
     @driver_call("cuLibraryGetKernel")
-    def library_get_kernel(self, library: Handle, name: str) -> Handle:
-        handle = _known(self._libraries, library, "library")
-        if name != self._machine.kernels[handle].image.entry:
-            raise Problem(f"the library has no kernel {name!r}", NOT_FOUND)
+    def library_get_kernel(self, library: Handle, image: KernelImage) -> Handle:
+        found = _known(self._libraries, library, "library")
+        if not found.has(image):
+            raise Problem(f"the library has no kernel {image.entry!r}", NOT_FOUND)
+        if image not in found.kernels:
+            found.kernels[image] = self._add_kernel(image)
+        return found.kernels[image]
+
+    @driver_call("cuKernelGetFunction")
+    def kernel_adopt(self, image: KernelImage) -> Handle:
+        return self._add_kernel(image)
+
+    def _add_kernel(self, image: KernelImage) -> Handle:
+        self._machine.device.require_runs(image)
+        if image.function is None and not self.build_only:
+            raise Problem(
+                f"the emulator runs Python, and {image.name!r} is machine code",
+                NOT_SUPPORTED,
+                f"Pass {_INSTEAD}, run it on a GPU, or look at the graph with trace()."
+                if image.loaded is None
+                else f"Run it on a GPU, or pass the code itself to graphdsl.cubin with {_INSTEAD}.",
+            )
+        handle = next(_handles)
+        self._machine.kernels[handle] = LoadedKernel(image)
         return handle
 
     @driver_call("cuKernelGetParamInfo")
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
-        layout = _known(self._machine.kernels, kernel, "kernel").image.layout
-        return tuple((leaf.offset, leaf.dtype.itemsize) for leaf in layout.leaves)
+        return _known(self._machine.kernels, kernel, "kernel").image.layout.parameters
 
     @driver_call("cuKernelSetAttribute")
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
@@ -255,9 +273,10 @@ class Emulator(OneByOne):
 
     @driver_call("cuLibraryUnload")
     def library_unload(self, library: Handle) -> None:
-        handle = _known(self._libraries, library, "library")
+        found = _known(self._libraries, library, "library")
         del self._libraries[library]
-        self._machine.kernels.pop(handle).loaded = False
+        for handle in found.kernels.values():
+            self._machine.kernels.pop(handle).loaded = False
 
     # Memory
 

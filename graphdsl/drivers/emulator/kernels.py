@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numba.cuda import types
 
+from graphdsl.compile import elf
+from graphdsl.compile.c_abi import PointerType
 from graphdsl.compile.image import ArrayValue, KernelImage
 from graphdsl.compile.signature import unpack
-from graphdsl.drivers.emulator.arrays import array_at, as_dtype, widen
+from graphdsl.drivers.emulator.arrays import array_at, as_dtype, pointer_at, widen
 from graphdsl.drivers.emulator.device_api import DeviceApi
 from graphdsl.drivers.emulator.launch_control import Called, LaunchControl, Settable
 from graphdsl.drivers.emulator.memory import Reach
@@ -30,8 +32,36 @@ from graphdsl.errors import CompileError
 _Copy = tuple[DeviceApi, Callable[..., Any]]
 
 
+class Library:
+    """Machine code that was loaded.
+
+    Parameters
+    ----------
+    image : KernelImage
+        An image of it.
+    kernel : int
+        Handle of its kernel.
+
+    Attributes
+    ----------
+    kernels : dict of KernelImage to int
+        Handle of the kernel of each image that was asked for.
+    """
+
+    def __init__(self, image: KernelImage, kernel: int) -> None:
+        self._image = image
+        self.kernels = {image: kernel}
+
+    def has(self, image: KernelImage) -> bool:
+        """True if the kernel of an image is in this machine code."""
+        own = self._image
+        if image.cubin != own.cubin:
+            return False
+        return image.entry == own.entry or (bool(own.cubin) and image.entry in elf.kernels(own.cubin))
+
+
 class EmulatedKernel:
-    """A kernel that can run.
+    """A kernel that can run, if there is a Python function for it.
 
     Parameters
     ----------
@@ -110,7 +140,7 @@ class EmulatedKernel:
     def _copy(self) -> _Copy:
         """The kernel, translated: one copy for each launch that runs while another one waits."""
         api = DeviceApi()
-        return api, Translator(api).function(self.image.function)
+        return api, Translator(api).function(_no_function if self.image.function is None else self.image.function)
 
     def _arguments(self, space: Reach, parameters: bytes) -> list[Any]:
         layout = self.image.layout
@@ -136,8 +166,14 @@ class EmulatedKernel:
         return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, remedy, **details)
 
 
+def _no_function(*args: Any) -> None:
+    raise NotImplementedError("this kernel is machine code, which the emulator cannot run")
+
+
 def _argument(space: Reach, value: Any, numba_type: Any, name: str) -> Any:
     """An argument as the kernel sees it."""
+    if isinstance(numba_type, PointerType):
+        return pointer_at(space, value.address, numba_type.element, name)
     if isinstance(value, ArrayValue):
         element_type = numba_type.dtype if isinstance(numba_type, types.Array) else numba_type
         return array_at(space, value.address, value.shape, value.strides, as_dtype(element_type), name)

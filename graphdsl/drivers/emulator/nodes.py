@@ -117,6 +117,8 @@ def _check_shape(image: KernelImage, grid: Place, block: Place, limits: Limits) 
     most_threads = min(image.max_threads, limits.max_threads)
     if threads > most_threads:
         raise Problem(f"{threads} threads in a block, and {image.name!r} runs with at most {most_threads}")
+    if image.block is not None and tuple(block) != image.block:
+        raise Problem(f"a block of {tuple(block)} threads, and {image.name!r} was compiled for {image.block}")
 
 
 def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> bytes:
@@ -129,14 +131,14 @@ def _read_parameters(image: KernelImage, fields: np.void, limits: Limits) -> byt
         raise Problem("the emulator takes parameters through kernelParams, not through extra", NOT_SUPPORTED)
     if layout.nbytes > limits.parameter_bytes:
         raise Problem(f"{layout.nbytes} bytes of parameters, and the device takes {limits.parameter_bytes}")
-    if layout.leaves and not pointers:
-        raise Problem(f"{image.name!r} has {len(layout.leaves)} parameters, and kernelParams is NULL")
+    if layout.parameters and not pointers:
+        raise Problem(f"{image.name!r} has {len(layout.parameters)} parameters, and kernelParams is NULL")
     data = bytearray(layout.nbytes)
-    for index, leaf in enumerate(layout.leaves):
+    for index, (offset, size) in enumerate(layout.parameters):
         place = ctypes.c_uint64.from_address(pointers + 8 * index).value
         if not place:
             raise Problem(f"the pointer to parameter {index} of {image.name!r} is NULL")
-        data[leaf.offset : leaf.offset + leaf.dtype.itemsize] = ctypes.string_at(place, leaf.dtype.itemsize)
+        data[offset : offset + size] = ctypes.string_at(place, size)
     return bytes(data)
 
 

@@ -65,7 +65,7 @@ class Bench:
     def load(self, function: Callable[..., Any], *kinds: Any, **options: Any) -> int:
         """The handle of a kernel."""
         image = image_of(function, *kinds, **options)
-        return self.device.library_get_kernel(self.device.library_load_data(image), image.entry)
+        return self.device.library_get_kernel(self.device.library_load_data(image), image)
 
     def kernel(
         self,

@@ -452,7 +452,7 @@ def test_global_arrays_are_constants(bench: Bench) -> None:
     table[1] = 99
     out = bench.device.mem_alloc(8)
     kinds, values = image.layout.types, (ArrayValue(out, (1,), (8,)),)
-    params = bench.kernel(bench.device.library_get_kernel(library, "kernel"), kinds, values)
+    params = bench.kernel(bench.device.library_get_kernel(library, image), kinds, values)
     bench.launch(bench.chain((bench.device.graph_add_kernel_node, params))[0])
     assert bench.download(out, 1, np.float64)[0] == 2
 

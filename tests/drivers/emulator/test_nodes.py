@@ -144,17 +144,18 @@ def test_libraries(bench: Bench) -> None:
     device = bench.device
     image = image_of(fill, *KINDS)
     library = device.library_load_data(image)
-    kernel = device.library_get_kernel(library, "fill")
-    assert device.library_get_kernel(library, "fill") == kernel
+    kernel = device.library_get_kernel(library, image)
+    assert device.library_get_kernel(library, image) == kernel
     assert device.kernel_get_param_info(kernel) == (*tuple((8 * i, 8) for i in range(7)), (56, 4))
-    refused(device.library_get_kernel, 500, library, "other")
+    refused(device.library_get_kernel, 500, library, replace(image, entry="other"))
+    refused(device.library_get_kernel, 500, library, replace(image, cubin=b"other code"))
     for target in ((8, 0), (9, 1), (10, 0)):
         error = refused(device.library_load_data, 209, replace(image, target=target))
         assert "compiled for sm_" in str(error)
     Emulator(target="sm_89").library_load_data(replace(image, target=(8, 6)))
     device.library_unload(library)
     refused(device.library_unload, 1, library)
-    refused(device.library_get_kernel, 1, library, "fill")
+    refused(device.library_get_kernel, 1, library, image)
     refused(device.kernel_get_param_info, 1, kernel)
     refused(device.kernel_set_max_shared_bytes, 1, kernel, 0)
 
@@ -163,9 +164,10 @@ def test_a_launch_after_its_library_is_unloaded(bench: Bench) -> None:
     from tests.drivers.emulator.conftest import image_of
 
     device = bench.device
-    library = device.library_load_data(image_of(fill, *KINDS))
+    image = image_of(fill, *KINDS)
+    library = device.library_load_data(image)
     array = ArrayValue(device.mem_alloc(4), (1,), (4,))
-    params = bench.kernel(device.library_get_kernel(library, "fill"), KINDS, (array, 1))
+    params = bench.kernel(device.library_get_kernel(library, image), KINDS, (array, 1))
     graph, (node,) = bench.chain((device.graph_add_kernel_node, params))
     device.library_unload(library)
     refused(device.graph_add_kernel_node, 1, graph, params)
