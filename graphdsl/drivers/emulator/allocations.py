@@ -15,7 +15,7 @@ from graphdsl.drivers.emulator.graph import Exec, Graph
 from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.memory import Region
 from graphdsl.drivers.emulator.nodes import NodeKind
-from graphdsl.drivers.emulator.problems import INVALID_VALUE, NOT_SUPPORTED, Problem
+from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
 from graphdsl.drivers.structs import ALLOC_NODE, ALLOCATION_PINNED, FREE_NODE, LOCATION_DEVICE
 
 
@@ -57,9 +57,7 @@ def _begin(machine: Machine, region: Region) -> None:
 
 
 def _end(machine: Machine, region: Region) -> None:
-    if region.pending:
-        raise Problem(f"{region} is freed, and is not allocated", INVALID_VALUE)
-    region.pending = True
+    region.end()
 
 
 def _unread(machine: Machine, address: Address) -> Region:

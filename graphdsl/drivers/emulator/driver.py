@@ -287,7 +287,7 @@ class Emulator(OneByOne):
     @driver_call("cuMemFree")
     def mem_free(self, address: Address) -> None:
         if address:
-            self._machine.space.release(address, "device")
+            self._machine.space.free(address)
 
     @driver_call("cuMemHostAlloc")
     def mem_host_alloc(self, nbytes: int) -> Bytes:

@@ -117,6 +117,12 @@ class Region:
         assert self.written is not None, self
         self.written[:] = False
 
+    def end(self) -> None:
+        """End the life of memory that a graph allocates, until a launch begins it again."""
+        if self.pending:
+            raise Problem(f"{self} is freed, and is not allocated")
+        self.pending = True
+
     def release(self) -> None:
         """Give the contents back; what remains tells later accesses what was here."""
         self.alive = False
@@ -234,6 +240,14 @@ class AddressSpace:
         else:
             self._used[region.device] -= region.nbytes
             self._occupied -= region.occupied
+
+    def free(self, address: int) -> None:
+        """Free device memory; what a graph allocates is there again with its next launch."""
+        region = self.find(address)
+        if region is not None and region.of_graph and region.alive and region.base == address:
+            region.end()
+        else:
+            self.release(address, "device")
 
     def _before(self, address: int) -> Region | None:
         """The last allocation, released ones too, that begins at or before an address."""
