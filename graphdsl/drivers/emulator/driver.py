@@ -128,6 +128,7 @@ class Emulator(OneByOne):
     """
 
     emulated = True
+    survives_fork = True
 
     def __init__(
         self,
