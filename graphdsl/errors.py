@@ -8,9 +8,13 @@ worker processes. This module must import nothing else of the package: every sta
 from __future__ import annotations
 
 import copyreg
-from typing import Any
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Location = tuple[str, int]
 """Where something was declared: file name and line number."""
@@ -19,6 +23,7 @@ Location = tuple[str, int]
 def describe(
     rule: str,
     *,
+    graph: str | None = None,
     node: str | None = None,
     field: str | None = None,
     value: Any = None,
@@ -32,7 +37,8 @@ def describe(
     >>> describe("at most 1024 threads a block", node="scale", field="block", value=2048, remedy="Use a smaller block.")
     "node 'scale', block = 2048: at most 1024 threads a block. Use a smaller block."
     """
-    subject = [] if node is None else [f"node {node!r}"]
+    places = {"graph": graph, "node": node}
+    subject = [f"{what} {name!r}" for what, name in places.items() if name is not None]
     if field is not None:
         subject.append(field if value is None else f"{field} = {text_of(value)}")
     elif value is not None:
@@ -46,6 +52,8 @@ def describe(
     return text
 
 
+_DETAILS = tuple(inspect.signature(describe).parameters)[1:]
+_OF_THE_USER = frozenset({"value", "changes"})  # attributes that may hold what cannot be pickled
 _MOST_BITS = 256
 _MOST_CHARACTERS = 1000
 
@@ -90,6 +98,8 @@ class GraphdslError(Exception):
     ----------
     rule : str
         The rule that was broken, as a statement.
+    graph : str, optional
+        Name of the graph concerned.
     node : str, optional
         Name of the node concerned.
     field : str, optional
@@ -106,23 +116,33 @@ class GraphdslError(Exception):
         self,
         rule: str,
         *,
+        graph: str | None = None,
         node: str | None = None,
         field: str | None = None,
         value: Any = None,
         remedy: str | None = None,
         location: Location | None = None,
     ) -> None:
-        super().__init__(describe(rule, node=node, field=field, value=value, remedy=remedy, location=location))
+        super().__init__()
         self.rule = rule
+        self.graph = graph
         self.node = node
         self.field = field
         self.value = value
         self.remedy = remedy
         self.location = location
+        self.about()
+
+    def about(self, **details: Any) -> Self:
+        """Add what is known now, by the names of the parameters; gives the error itself, its text made anew."""
+        vars(self).update(details)
+        self.args = (describe(self.rule, **{name: getattr(self, name) for name in _DETAILS}),)
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickles and copies, of subclasses too, whatever their ``__init__`` takes; see `plain`."""
-        return copyreg.__newobj__, (type(self), *self.args), vars(self) | {"value": plain(self.value)}  # type: ignore[attr-defined]
+        state = {name: plain(value) if name in _OF_THE_USER else value for name, value in vars(self).items()}
+        return copyreg.__newobj__, (type(self), *self.args), state  # type: ignore[attr-defined]
 
 
 class DeclarationError(GraphdslError):
@@ -160,10 +180,13 @@ class DriverError(GraphdslError):
         The driver's handle of the node that it blames, 0 if it blames none.
     index : int
         Of a call on many nodes, which of them was refused.
+    changes : tuple
+        Of a refused update, the fields of the node that it was to change: name, old value, new value.
     """
 
     node_handle: int = 0
     index: int = 0
+    changes: tuple[tuple[str, Any, Any], ...] = ()
 
     def __init__(self, call: str, code: int, code_name: str, rule: str | None = None, **details: Any) -> None:
         said = f"{call} returned {code_name} ({int(code)})"
@@ -172,24 +195,6 @@ class DriverError(GraphdslError):
         self.code = int(code)
         self.code_name = code_name
         self.reason = rule
-
-    def named(self, node: str, location: Location | None, remedy: str | None = None) -> DriverError:
-        """The same failure, said of a node; an error of the same class."""
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        DriverError.__init__(
-            made,
-            self.call,
-            self.code,
-            self.code_name,
-            self.reason,
-            node=node,
-            field=self.field,
-            value=self.value,
-            remedy=self.remedy or remedy,
-            location=location,
-        )
-        return made
 
 
 class MemoryFault(DriverError):

@@ -223,7 +223,7 @@ def test_run_takes_params_launches_and_names(run):
 def test_a_fault_of_the_emulator_names_the_node(run):
     status, _, problem = run(GRAPH, "run", "-d", "emulator", "-p", "n=2")  # leaves most of y unwritten
     assert status == 2
-    assert problem.startswith("graphdsl: node 'store'")
+    assert problem.startswith("graphdsl: graph 'demo', node 'store'")
 
 
 def test_run_prints_arrays_of_every_kind(run):

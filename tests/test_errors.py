@@ -13,7 +13,7 @@ import pytest
 
 import graphdsl as gd
 from graphdsl import errors
-from graphdsl.drivers.base import InstantiateError
+from graphdsl.drivers.results import InstantiateError
 from graphdsl.errors import CheckError, DriverError, GraphdslError, MemoryFault, describe, plain
 
 FAMILY = [
@@ -93,7 +93,7 @@ DETAILS = {"node": "a", "field": "f", "value": (1, np.float32(2)), "remedy": "Do
 def made(error):
     """An error of a class, with all that it can have."""
     if error is InstantiateError:
-        return error(1, "CUDA_ERROR_INVALID_VALUE", "CUDA_GRAPH_INSTANTIATE_ERROR", 0x10, **DETAILS)
+        return error(1, "CUDA_GRAPH_INSTANTIATE_ERROR", 0x10, **DETAILS)
     if issubclass(error, DriverError):
         return error("cuGraphLaunch", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "the rule", **DETAILS)
     if issubclass(error, CheckError):

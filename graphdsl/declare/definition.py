@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.declare.attributes import launch_attributes
-from graphdsl.declare.batch import MemoryOperation, checked_operations, require_consent
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
 from graphdsl.declare.embed import bound_operands, checked_child, copy_level
 from graphdsl.declare.event import Event, event_handle, require_event
@@ -27,12 +26,12 @@ from graphdsl.declare.given import (
     dim3,
     extent,
     kernel_arguments,
+    require_array,
 )
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
     AllocNode,
-    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -46,7 +45,7 @@ from graphdsl.declare.nodes import (
     MemsetNode,
     NodeOrNodes,
 )
-from graphdsl.declare.operands import Array, Buffer, Extent, Space, require_array
+from graphdsl.declare.operands import Array, Buffer, Extent, Space
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.store import Level, declared_here
 from graphdsl.errors import DeclarationError
@@ -468,42 +467,6 @@ class Definition(Level):
         require_event(event, name)
         full = self._node_name(name, f"wait_{event.name.rpartition('/')[2]}")
         return self._add(EventWaitNode(full, self, declared_here(), event), after)
-
-    def batch_mem_ops(
-        self,
-        operations: MemoryOperation | Iterable[MemoryOperation],
-        *,
-        may_deadlock: bool,
-        name: str | None = None,
-        after: NodeOrNodes = (),
-    ) -> BatchMemOpNode:
-        """Declare a node that writes and waits for single words of memory.
-
-        It is how graphs meet what CUDA does not order: another process, another device, the host. CUDA sees nothing of
-        the order that waits make, and a wait that nobody ends holds the graph up for ever.
-
-        Parameters
-        ----------
-        operations : list of MemoryOperation
-            What `write_value`, `wait_value` and `memory_barrier` give; done one after the other.
-        may_deadlock : bool
-            True says that you know: what is waited for is written by something that this graph does not hold up.
-        name, after
-            As for `kernel`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from graphdsl.declare.batch import wait_value, write_value
-        >>> graph = Definition("demo")
-        >>> flags = graph.host_array("flags", 2, np.uint32)
-        >>> meet = graph.batch_mem_ops([write_value(flags[0], 1), wait_value(flags[1], 1)], may_deadlock=True)
-        >>> print(*meet.operations)
-        write_value(flags[0], 1) wait_value(flags[1], 1, geq)
-        """
-        require_consent(may_deadlock, name)
-        checked = checked_operations(operations, name)
-        return self._add(BatchMemOpNode(self._node_name(name, "mem_ops"), self, declared_here(), checked), after)
 
     # Nodes that hold others
 

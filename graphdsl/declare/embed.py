@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.attributes import LaunchAttributes
-from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
@@ -70,7 +69,7 @@ class Substitutes:
             return self.events.get(value, value)
         if type(value) is tuple:
             return tuple(map(self, value))
-        return value.over(self) if isinstance(value, (LaunchAttributes, MemoryOperation)) else value
+        return value.over(self) if isinstance(value, LaunchAttributes) else value
 
     def _view(self, view: View) -> View:
         base = self.arrays.get(view.buffer)

@@ -126,6 +126,18 @@ def _number_defect(dtype: np.dtype[Any]) -> str | None:
     return None if dtype.isnative else "a device works on numbers in the machine's byte order"
 
 
+def require_array(operand: Any, node: str | None, field: str) -> None:
+    """Refuse what is not an array of a graph."""
+    if not isinstance(operand, Array):
+        raise DeclarationError(
+            "it must be an array of the graph, or a slice of one",
+            node=node,
+            field=field,
+            value=f"{operand!r} of type {type(operand).__name__}",
+            remedy="Declare it with device_array, host_array or external.",
+        )
+
+
 def allocated_array(what: Any, node: str | None) -> Buffer:
     """The array that an alloc node allocates, given the node or the array."""
     array = what.array if isinstance(what, AllocNode) else what

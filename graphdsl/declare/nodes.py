@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from graphdsl.declare.attributes import LaunchAttributes
-from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Scalar
@@ -469,33 +468,6 @@ class FreeNode(Node):
 
     def fields(self) -> Iterator[tuple[str, Any]]:
         yield "array", self.array
-
-
-class BatchMemOpNode(Node):
-    """Operations on single words of memory, one after the other.
-
-    Attributes
-    ----------
-    operations : tuple of MemoryOperation
-        What is done.
-    """
-
-    __slots__ = ("operations",)
-    kind = "batch mem op"
-
-    def __init__(
-        self, name: str, definition: Definition, location: Location, operations: tuple[MemoryOperation, ...]
-    ) -> None:
-        super().__init__(name, definition, location)
-        self.operations = operations
-
-    def operands(self) -> tuple[Any, ...]:
-        return tuple(operand for each in self.operations for operand in (each.array, each.value) if operand is not None)
-
-    def fields(self) -> Iterator[tuple[str, Any]]:
-        for index, each in enumerate(self.operations):
-            if each.array is not None:
-                yield from ((f"operations[{index}].array", each.array), (f"operations[{index}].value", each.value))
 
 
 class EventNode(Node):

@@ -451,15 +451,3 @@ def key_text(key: Any) -> str:
         parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
         return ":".join(parts if key.step is not None else parts[:2])
     return "..." if key is Ellipsis else str(key)
-
-
-def require_array(operand: Any, node: str | None, field: str) -> None:
-    """Refuse what is not an array of a graph."""
-    if not isinstance(operand, Array):
-        raise DeclarationError(
-            "it must be an array of the graph, or a slice of one",
-            node=node,
-            field=field,
-            value=f"{operand!r} of type {type(operand).__name__}",
-            remedy="Declare it with device_array, host_array or external.",
-        )

@@ -15,94 +15,12 @@ import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
+from graphdsl.drivers.results import driver_error
 from graphdsl.drivers.structs import EMPTY, GENERIC, HOST, KERNEL, MEMCPY, MEMSET
 from graphdsl.errors import DriverError, GraphdslError
 
 Handle = int
 Address = int
-
-RESULT_NAMES = {
-    0: "CUDA_SUCCESS",
-    1: "CUDA_ERROR_INVALID_VALUE",
-    2: "CUDA_ERROR_OUT_OF_MEMORY",
-    101: "CUDA_ERROR_INVALID_DEVICE",
-    201: "CUDA_ERROR_INVALID_CONTEXT",
-    209: "CUDA_ERROR_NO_BINARY_FOR_GPU",
-    217: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
-    400: "CUDA_ERROR_INVALID_HANDLE",
-    500: "CUDA_ERROR_NOT_FOUND",
-    600: "CUDA_ERROR_NOT_READY",
-    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
-    701: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-    719: "CUDA_ERROR_LAUNCH_FAILED",
-    720: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
-    800: "CUDA_ERROR_NOT_PERMITTED",
-    801: "CUDA_ERROR_NOT_SUPPORTED",
-    910: "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
-    912: "CUDA_ERROR_INVALID_CLUSTER_SIZE",
-    999: "CUDA_ERROR_UNKNOWN",
-}
-"""Result codes that the package itself names; the GPU driver gives the names of all others."""
-
-
-class InstantiateError(DriverError):
-    """`cuGraphInstantiateWithParams` refused a graph.
-
-    Attributes
-    ----------
-    result : str
-        The driver's ``CUgraphInstantiateResult``, by name.
-    node_handle : int
-        The node that the driver blames, 0 if none.
-    """
-
-    def __init__(self, code: int, code_name: str, result: str, node_handle: Handle, **details: Any) -> None:
-        super().__init__("cuGraphInstantiateWithParams", code, code_name, result, **details)
-        self.result = result
-        self.node_handle = node_handle
-
-
-UPDATE_RESULTS = (
-    "CU_GRAPH_EXEC_UPDATE_SUCCESS",
-    "CU_GRAPH_EXEC_UPDATE_ERROR",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE",
-    "CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED",
-)
-"""``CUgraphExecUpdateResult``, in the order of its numbers."""
-
-
-class ExecUpdateError(DriverError):
-    """`cuGraphExecUpdate` refused a graph; the exec is as it was.
-
-    Attributes
-    ----------
-    result : str
-        The driver's ``CUgraphExecUpdateResult``, by name.
-    node_handle : int
-        The node of the graph that the driver blames, 0 if none.
-    from_handle : int
-        The dependency of that node which does not match, 0 if it is not about one.
-    """
-
-    def __init__(
-        self,
-        code: int,
-        code_name: str,
-        result: str,
-        node_handle: Handle,
-        from_handle: Handle,
-        rule: str = "",
-        **details: Any,
-    ) -> None:
-        super().__init__("cuGraphExecUpdate", code, code_name, f"{result}: {rule}" if rule else result, **details)
-        self.result = result
-        self.node_handle = node_handle
-        self.from_handle = from_handle
 
 
 @runtime_checkable
@@ -115,8 +33,6 @@ class Driver(Protocol):
         What messages call it, such as ``"NVIDIA H200 (cuda:0)"`` or ``"emulator (sm_90)"``.
     emulated : bool
         True for the emulator.
-    survives_fork : bool
-        True if a forked child has a copy that works.
     limits : Limits
         What the device can do.
     context : int
@@ -131,8 +47,6 @@ class Driver(Protocol):
     def name(self) -> str: ...
     @property
     def emulated(self) -> bool: ...
-    @property
-    def survives_fork(self) -> bool: ...
     @property
     def limits(self) -> Limits: ...
     @property
@@ -402,7 +316,7 @@ class OneByOne:
 
     def launch_failure(self, code: int) -> DriverError:
         """See `Driver.launch_failure`."""
-        return DriverError("cuGraphLaunch", code, RESULT_NAMES.get(code, "CUDA_ERROR_UNKNOWN"))
+        return driver_error("cuGraphLaunch", code)
 
     def graph_add_nodes(
         self: Any, graph: Handle, kinds: np.ndarray[Any, Any], params: np.ndarray[Any, Any]

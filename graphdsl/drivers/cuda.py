@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,17 +22,9 @@ from cuda.core.utils import StridedMemoryView
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, PREFERRED_CLUSTERS_SINCE, Limits
-from graphdsl.drivers import forks
-from graphdsl.drivers.base import (
-    UPDATE_RESULTS,
-    Address,
-    ExecUpdateError,
-    Handle,
-    InstantiateError,
-    OneByOne,
-    require_device,
-)
+from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
+from graphdsl.drivers.results import RESULTS, UPDATE_RESULTS, ExecUpdateError, InstantiateError, driver_error
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
     EDGE_DATA,
@@ -84,38 +75,23 @@ _LIMITS = {
 }
 _LARGE_PARAMETERS_SINCE = 12010
 
-_NOT_INITIALIZED = 3, "CUDA_ERROR_NOT_INITIALIZED"  # what the driver gives in a forked child, where it gives anything
 
-_is_forked = False
-"""True in a child of a process that had started CUDA: the driver is not asked there."""
-
-
-def _note_fork() -> None:
-    global _is_forked
-    if _initialised.cache_info().currsize and _initialised() is None:
-        _is_forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
-
-
-def _error(call: str, result: Any, details: str | None = None) -> DriverError:
-    _, name = driver.cuGetErrorName(result)
-    _, text = driver.cuGetErrorString(result)
-    said, remedy = details or (text or b"").decode() or None, None
-    if result == _NOT_PERMITTED and in_host_function():
-        said, remedy = RULE, REMEDY
-    return DriverError(call, int(result), (name or b"CUDA_ERROR_UNKNOWN").decode(), said, remedy=remedy)
+def _error(call: str, code: int) -> DriverError:
+    """The error for a result code; of one that the table lacks, the driver's own words are told."""
+    if code == _NOT_PERMITTED and in_host_function():
+        return driver_error(call, code, RULE, REMEDY)
+    if code in RESULTS or code not in set(driver.CUresult):
+        return driver_error(call, code)
+    result = driver.CUresult(code)
+    (_, name), (_, text) = driver.cuGetErrorName(result), driver.cuGetErrorString(result)
+    return driver_error(call, code, (text or b"").decode() or None, name=(name or b"").decode() or None)
 
 
 def _call(function: Any, *args: Any) -> Any:
     """Call the driver; gives its outputs (none, one, or a tuple) and raises `DriverError` on a bad code."""
-    if _is_forked:
-        raise DriverError(function.__name__, *_NOT_INITIALIZED, forks.RULE, remedy=forks.REMEDY)
     result, *outputs = function(*args)
     if result:
-        raise _error(function.__name__, result)
+        raise _error(function.__name__, int(result))
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -145,7 +121,7 @@ def _initialised() -> str | None:
 
 def unavailable() -> str | None:
     """Why no GPU can be used, as a sentence; None if one can."""
-    reason = forks.RULE if _is_forked else _initialised()
+    reason = _initialised()
     if reason is not None:
         return f"the CUDA driver could not be started: {reason}"
     return None if _call(driver.cuDeviceGetCount) else "the CUDA driver finds no GPU"
@@ -202,7 +178,6 @@ class CudaDevice(OneByOne):
     """One CUDA device with its primary context; see `graphdsl.drivers.base.Driver` for the methods."""
 
     emulated = False
-    survives_fork = False
 
     def __init__(self, ordinal: int) -> None:
         device = Device(ordinal)
@@ -242,7 +217,7 @@ class CudaDevice(OneByOne):
         with self._current():
             (result,) = driver.cuCtxEnablePeerAccess(context, 0)
         if result and result != _PEER_ENABLED:
-            raise _error("cuCtxEnablePeerAccess", result)
+            raise _error("cuCtxEnablePeerAccess", int(result))
 
     def pointer_get_device(self, address: Address) -> int | None:
         kinds = driver.CUpointer_attribute
@@ -251,7 +226,7 @@ class CudaDevice(OneByOne):
             if result == _INVALID_VALUE:  # ordinary host memory, which the driver does not know
                 return None
             if result:
-                raise _error("cuPointerGetAttribute", result)
+                raise _error("cuPointerGetAttribute", int(result))
             managed = _call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
             if managed or int(memory_type) != MEMORY_TYPE_DEVICE:  # managed memory is every device's
                 return None
@@ -285,7 +260,7 @@ class CudaDevice(OneByOne):
                 if result == _INVALID_VALUE:  # past the last parameter
                     return tuple(found)
                 if result:
-                    raise _error("cuKernelGetParamInfo", result)
+                    raise _error("cuKernelGetParamInfo", int(result))
                 found.append((int(offset), int(size)))
 
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
@@ -378,7 +353,7 @@ class CudaDevice(OneByOne):
     def event_query(self, event: Handle) -> bool:
         (result,) = driver.cuEventQuery(event)
         if result and result != _NOT_READY:
-            raise _error("cuEventQuery", result)
+            raise _error("cuEventQuery", int(result))
         return not result
 
     def event_synchronize(self, event: Handle) -> None:
@@ -446,7 +421,7 @@ class CudaDevice(OneByOne):
                 compiled.current, self.context, compiled.add_dependencies, graph, sources, targets, data
             )
             if code:
-                raise _error("cuGraphAddDependencies", driver.CUresult(code))
+                raise _error("cuGraphAddDependencies", code)
             return
         befores = [driver.CUgraphNode(handle) for handle in sources.tolist()]
         afters = [driver.CUgraphNode(handle) for handle in targets.tolist()]
@@ -478,8 +453,7 @@ class CudaDevice(OneByOne):
         with self._current():
             result, graph_exec = driver.cuGraphInstantiateWithParams(graph, params)
         if result:
-            problem = _error("cuGraphInstantiateWithParams", result)
-            raise InstantiateError(problem.code, problem.code_name, params.result_out.name, int(params.hErrNode_out))
+            raise InstantiateError(int(result), params.result_out.name, int(params.hErrNode_out))
         return int(graph_exec)
 
     def graph_upload(self, graph_exec: Handle, stream: Handle) -> None:
@@ -495,7 +469,7 @@ class CudaDevice(OneByOne):
         return functools.partial(compiled.call_two, compiled.launch, graph_exec, stream)
 
     def launch_failure(self, code: int) -> DriverError:
-        return _error("cuGraphLaunch", driver.CUresult(code))
+        return _error("cuGraphLaunch", code)
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         _call(driver.cuGraphExecDestroy, graph_exec)
@@ -544,9 +518,8 @@ class CudaDevice(OneByOne):
         with self._current():
             code = _three_words(_address("cuGraphExecUpdate"))(graph_exec, graph, told.ctypes.data)
         if code:
-            problem = _error("cuGraphExecUpdate", driver.CUresult(code))
             result, _, node, dependency = told[0].tolist()
-            raise ExecUpdateError(problem.code, problem.code_name, UPDATE_RESULTS[result], node, dependency)
+            raise ExecUpdateError(code, list(UPDATE_RESULTS)[result], node, dependency)
 
     def graph_node_set_enabled(self, graph_exec: Handle, node: Handle, enabled: bool) -> None:
         _call(driver.cuGraphNodeSetEnabled, graph_exec, node, int(enabled))
@@ -581,7 +554,7 @@ class _Compiled:
         if outcome == self.loops.NO_FAILURE:
             return
         index, code = self.loops.failure(outcome)
-        problem = _error(calls[kinds[index]], driver.CUresult(code))
+        problem = _error(calls[kinds[index]], code)
         problem.index = index
         raise problem
 
@@ -600,7 +573,7 @@ def _address(call: str) -> int:
     """Address of a driver function, of the ABI that CUDA 13 gives to its plain name."""
     address, found = _call(driver.cuGetProcAddress, call.encode(), _ABI, _PROC_FLAGS)
     if found != driver.CUdriverProcAddressQueryResult.CU_GET_PROC_ADDRESS_SUCCESS:
-        raise DriverError("cuGetProcAddress", _NOT_FOUND, "CUDA_ERROR_NOT_FOUND", f"the driver has no {call}")
+        raise driver_error("cuGetProcAddress", _NOT_FOUND, f"the driver has no {call}", "Install a newer driver.")
     return int(address)
 
 

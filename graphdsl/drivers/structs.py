@@ -152,32 +152,8 @@ OWNERSHIP_COPY, OWNERSHIP_MOVE = 0, 1
 NODE_TYPE_CHILD = 4
 NODE_TYPE_EVENT_WAIT = 6
 NODE_TYPE_EVENT_RECORD = 7
-BATCH_MEM_OP_NODE = np.dtype(
-    {
-        "names": ["ctx", "count", "operations", "flags"],
-        "formats": [np.uint64, np.uint32, np.uint64, np.uint32],
-        "offsets": [0, 8, 16, 24],
-        "itemsize": 32,
-    }
-)
-"""``CUDA_BATCH_MEM_OP_NODE_PARAMS``."""
-
-MEM_OP = np.dtype(
-    {
-        "names": ["operation", "address", "value", "flags", "alias"],
-        "formats": [np.uint32, np.uint64, np.uint64, np.uint32, np.uint64],
-        "offsets": [0, 8, 16, 24, 32],
-        "itemsize": 48,
-    }
-)
-"""``CUstreamBatchMemOpParams``; a barrier has its flags where others have their address."""
-
-WAIT_VALUE_32, WRITE_VALUE_32, WAIT_VALUE_64, WRITE_VALUE_64, MEM_OP_BARRIER = 1, 2, 4, 5, 6
-"""``CUstreamBatchMemOpType``."""
-
 NODE_TYPE_ALLOC = 10
 NODE_TYPE_FREE = 11
-NODE_TYPE_BATCH_MEM_OP = 12
 NODE_TYPE_CONDITIONAL = 13
 """``CUgraphNodeType`` in `NODE_PARAMS`."""
 

@@ -22,7 +22,7 @@ from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import CallLog
-from graphdsl.run.emit import begin, emit
+from graphdsl.run.emit import begin, blame, emit
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.packing import Packing
 from graphdsl.run.retire import Retired
@@ -198,7 +198,8 @@ def _loaded_for(node: KernelNode, image: KernelImage, device: Driver, log: CallL
     try:
         return load(image, device, log)
     except DriverError as problem:
-        raise problem.named(node.name, node.location) from problem
+        blame(problem, node)
+        raise
 
 
 def param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.nodes import (
     AllocNode,
-    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -122,11 +121,6 @@ def _(node: EventWaitNode) -> Fields:
 @_fields.register
 def _(node: AllocNode) -> Fields:
     return [("type", "MEM_ALLOC"), ("bytesize", node.array.allocation_nbytes), ("dptr", node.array.name)]
-
-
-@_fields.register
-def _(node: BatchMemOpNode) -> Fields:
-    return [("type", "BATCH_MEM_OP"), ("paramArray", f"[{', '.join(map(str, node.operations))}]")]
 
 
 @_fields.register

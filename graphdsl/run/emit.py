@@ -5,7 +5,7 @@ Stream capture is never used. The calls are those of the plan, in its order; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import AllocNode, ChildNode, ConditionalNode, FreeNode, Node
-from graphdsl.drivers.base import Driver, Handle, InstantiateError
+from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.results import InstantiateError, is_fault, remedy_of
 from graphdsl.drivers.structs import (
     CONDITION_ASSIGN_DEFAULT,
     EDGE_DATA,
@@ -226,7 +227,8 @@ class _Filler:
         try:
             self.handles[where] = self._device.graph_add_nodes(graph, packing.kinds[where], packing.params[where])
         except DriverError as problem:
-            raise named(problem, nodes[problem.index]) from problem
+            blame(problem, nodes[problem.index])
+            raise
         self._log.later(lambda: list(map(describe_node, nodes, packing.images[where])))
         for index in sorted(packing.attributes.keys() & set(part)):
             self._set_attributes(index)
@@ -240,7 +242,8 @@ class _Filler:
                 graph, int(self._packing.params[index]), self.handles[before]
             )
         except DriverError as problem:
-            raise named(problem, node) from problem
+            blame(problem, node)
+            raise
         self._shared.values[node.array.name] = self._packing.allocated(index)
         names = ", ".join(self._plan.nodes[source].name for source in before.tolist())
         call = describe_node(node, None)
@@ -254,7 +257,8 @@ class _Filler:
                     int(self.handles[index]), attribute.number, attribute.address
                 )
             except DriverError as problem:
-                raise named(problem, node) from problem
+                blame(problem, node)
+                raise
             self._log.add("cuGraphKernelNodeSetAttribute", node.name, **{attribute.name: attribute.given})
 
     def _add_dependencies(self, level: Level, graph: Handle, part: range) -> None:
@@ -295,13 +299,28 @@ def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle, fl
     try:
         return device.graph_instantiate_with_params(graph, flags)
     except InstantiateError as problem:
-        blamed = dict(zip(handles.tolist(), plan.nodes, strict=True)).get(problem.node_handle)
-        if blamed is None:
-            raise
-        raise named(problem, blamed) from problem
+        blame_handle(problem, plan, handles)
+        raise
 
 
-def named(problem: DriverError, node: Node) -> DriverError:
-    """The same failure, said of a node."""
-    remedy = "graph.check() with this device as target names what it can of the cause."
-    return problem.named(node.name, node.location, remedy)
+def blame_handle(problem: DriverError, plan: Plan, handles: Handles) -> None:
+    """Say a failure of the node whose handle the driver gives, and of its graph."""
+    problem.about(graph=plan.name)
+    node = node_of(plan.nodes, handles, problem.node_handle)
+    if node is not None:
+        blame(problem, node)
+    elif problem.node_handle:
+        stranger = f"the driver blames node {problem.node_handle:#x}, which the graph does not declare"
+        problem.about(rule=f"{problem.rule}; {stranger}: it lies in a graph that was captured or imported")
+
+
+def blame(problem: DriverError, node: Node) -> None:
+    """Say a failure of a node."""
+    if not is_fault(problem):  # which is of work that ran before: this node only heard of it
+        problem.about(node=node.name, location=node.location, remedy=remedy_of(problem))
+
+
+def node_of(nodes: Sequence[Node], handles: Handles, handle: Handle) -> Node | None:
+    """The node that the driver knows by a handle; None if it is none of these."""
+    places = np.flatnonzero(handles == handle).tolist() if handle else []
+    return nodes[places[0]] if places else None

@@ -15,7 +15,7 @@ from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.operands import Array
-from graphdsl.errors import text_of
+from graphdsl.errors import DriverError, text_of
 
 _RUN = frozenset({"kernel", "function"})
 """Slots of nodes that say what runs."""
@@ -97,6 +97,12 @@ def field_changes(before: Node, after: Node, old: Mapping[str, Any], new: Mappin
     return tuple(
         FieldChange(name, was.get(name), is_now.get(name)) for name in names if was.get(name) != is_now.get(name)
     )
+
+
+def blame_changes(problem: DriverError, changes: tuple[FieldChange, ...]) -> None:
+    """Say of a refused update which fields of the node it was to change."""
+    if changes and problem.node is not None:
+        problem.about(rule=f"{problem.rule}. It was to change {'; '.join(map(str, changes))}", changes=changes)
 
 
 def _value(operand: Any, values: Mapping[str, Any]) -> Any:

@@ -22,10 +22,10 @@ from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
-from graphdsl.drivers import forks
-from graphdsl.drivers.base import Driver, ExecUpdateError, Handle
+from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import release
+from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.run.binding import Binding
@@ -111,8 +111,6 @@ class GraphExec:
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
             self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
         self._finalizer = weakref.finalize(self, release, self._ending.unseen)
-        if not device.survives_fork:
-            forks.tell_of_forks(self)
         self._take(made, parts)
 
     def _take(self, made: Plan, parts: Parts) -> None:
@@ -262,7 +260,8 @@ class GraphExec:
             node = self._sender.node_of(problem.node_handle)
             if node is None:
                 raise
-            raise problem.named(node.name, node.location) from problem.__cause__
+            problem.about(graph=self.name, node=node.name, location=node.location)
+            raise
 
     # Reading and writing
 
@@ -636,8 +635,7 @@ class GraphExec:
             If a host node raised and nobody has been told.
         """
         self._require_no_host_function("closing")
-        if self._unusable is None:
-            self._lose("the exec is closed")
+        self._lose(self._unusable or "the exec is closed")
         if self._finalizer.detach() is not None:
             with self._named_faults():
                 self._ending.run()
@@ -654,19 +652,14 @@ class GraphExec:
                 remedy=REMEDY,
             )
 
-    def after_fork(self) -> None:
-        """Leave the exec to the parent: in a forked child it refuses everything, and gives nothing back."""
-        self._finalizer.detach()
-        self._lose(forks.RULE, forks.REMEDY)
-
-    def _lose(self, why: str, remedy: str = "Instantiate the graph again.") -> None:
+    def _lose(self, why: str) -> None:
         """From now on the exec refuses to be used; the shortest way to a launch asks nothing, so it is replaced."""
         self._unusable = why
-        self._launch_own = partial(_refuse, why, self.name, remedy)
+        self._launch_own = partial(_refuse, why, self.name)
 
     def _require_usable(self) -> None:
         if self._unusable is not None:
-            self._launch_own()  # says why
+            _refuse(self._unusable, self.name)
 
     def __enter__(self) -> GraphExec:
         return self
@@ -680,8 +673,8 @@ class GraphExec:
         return f"<GraphExec {self.name!r} on {self.device.name}: {len(self._plan.nodes)} nodes>"
 
 
-def _refuse(why: str, name: str, remedy: str) -> NoReturn:
-    raise ExecUnusableError(why, field="exec", value=name, remedy=remedy)
+def _refuse(why: str, name: str) -> NoReturn:
+    raise ExecUnusableError(why, field="exec", value=name, remedy="Instantiate the graph again.")
 
 
 class _Ending:

@@ -6,11 +6,11 @@ its global variables.
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.forks import Lock
 from graphdsl.errors import CompileError
 from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
@@ -50,7 +50,7 @@ class LoadedKernel:
     def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
         self.image = image
         self._device = device
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._large_clusters = False
         self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
         if image.loaded is None:
@@ -92,7 +92,7 @@ class LoadedKernel:
 
 _libraries: weakref.WeakValueDictionary[tuple[int, bytes], _Library] = weakref.WeakValueDictionary()
 _loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.WeakValueDictionary()
-_lock = Lock()
+_lock = threading.Lock()
 
 
 def load(image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:

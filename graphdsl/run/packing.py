@@ -16,7 +16,6 @@ import numpy as np
 
 from graphdsl.declare.nodes import (
     AllocNode,
-    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -39,7 +38,6 @@ from graphdsl.drivers.structs import (
     HOST_NODE,
     KERNEL,
     KERNEL_NODE,
-    MEM_OP,
     MEMCPY,
     MEMCPY_NODE,
     MEMSET,
@@ -56,7 +54,6 @@ from graphdsl.run.templates import (
     Template,
     alloc_template,
     argument_template,
-    batch_template,
     child_template,
     conditional_template,
     event_template,
@@ -82,7 +79,6 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     EventWaitNode: (GENERIC, NODE_PARAMS.itemsize),
     AllocNode: (GENERIC, NODE_PARAMS.itemsize),
     FreeNode: (GENERIC, NODE_PARAMS.itemsize),
-    BatchMemOpNode: (GENERIC, NODE_PARAMS.itemsize),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
 
@@ -130,8 +126,9 @@ class Packing:
         self.ordinal = ordinal
         self.kernels = kernels
         self.images = [None if kernel is None else kernel.image for kernel in kernels]
-        self.kinds = np.array([_KINDS[type(node)][0] for node in nodes], np.uint8)
-        self._structs, self._parameters, pointers, nbytes = _place(list(map(_nbytes, nodes)), kernels)
+        kinds = [_KINDS[type(node)] for node in nodes]
+        self.kinds = np.array([kind for kind, _ in kinds], np.uint8)
+        self._structs, self._parameters, pointers, nbytes = _place([size for _, size in kinds], kernels)
         # NumPy aligns to 16 bytes or more only by luck, so ask for room and cut.
         room = np.zeros(nbytes + _CACHE_LINE, np.uint8)
         start = -room.ctypes.data % _CACHE_LINE
@@ -191,9 +188,6 @@ class Packing:
             self._put(index, (self._structs[index], alloc_template(node, self.ordinal)))
         elif isinstance(node, FreeNode):
             self._put(index, (self._structs[index], free_template(node, shared)))
-        elif isinstance(node, BatchMemOpNode):
-            place = self.arena.ctypes.data + self._structs[index] + NODE_PARAMS.itemsize
-            self._put(index, (self._structs[index], batch_template(node, shared, self.context, place)))
         elif isinstance(node, ChildNode):
             self._put(index, (self._structs[index], child_template()))
 
@@ -259,12 +253,6 @@ class Packing:
 
 Saved = tuple[tuple[tuple[int, Template], ...], list[bytes]]
 """The parts of a node, and the bytes that lay there."""
-
-
-def _nbytes(node: Node) -> int:
-    """Bytes of the struct of a node, and of what it leads to."""
-    extra = MEM_OP.itemsize * len(node.operations) if isinstance(node, BatchMemOpNode) else 0
-    return _KINDS[type(node)][1] + extra
 
 
 def _place(sizes: Sequence[int], kernels: Sequence[LoadedKernel | None]) -> tuple[list[int], list[int], list[int], int]:

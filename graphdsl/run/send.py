@@ -14,10 +14,15 @@ import numpy as np
 from graphdsl.declare.nodes import Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, ExecUnusableError
-from graphdsl.run.emit import Handles, named
+from graphdsl.run.emit import Handles, blame, node_of
+from graphdsl.run.fields import FieldChange, blame_changes
 from graphdsl.run.packing import Packing
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
+
+
+Changing = Callable[[int], tuple[FieldChange, ...]]
+"""Takes the index of a node; gives its fields that are to change."""
 
 
 class Batch(NamedTuple):
@@ -55,7 +60,7 @@ class Sender:
 
     def node_of(self, handle: Handle) -> Node | None:
         """The node that the driver knows by a handle; None if there is none."""
-        return next((self._nodes[int(index)] for index in np.flatnonzero(self.handles == handle)), None)
+        return node_of(self._nodes, self.handles, handle)
 
     def batch(self, indices: Indices) -> Batch:
         """The nodes of these indices, as they are packed."""
@@ -69,21 +74,26 @@ class Sender:
             found = self._alone[index] = self.batch(np.array([index]))
         return found
 
-    def send(self, batch: Batch, restore: Callable[[], None]) -> None:
+    def send(self, batch: Batch, restore: Callable[[], None], changes: Changing) -> None:
         """Send packed nodes to the driver; on a refusal, restore and send again those already sent."""
         _, kinds, handles, params = batch
         try:
             self.set_params(kinds, handles, params)
         except DriverError as problem:
-            self.recover(problem, batch, restore)
+            self.recover(problem, batch, restore, changes)
 
-    def recover(self, problem: DriverError, batch: Batch, restore: Callable[[], None]) -> NoReturn:
-        """Put back what was in force before a refusal, and raise it with the name of the node."""
-        restore()
+    def recover(self, problem: DriverError, batch: Batch, restore: Callable[[], None], changes: Changing) -> NoReturn:
+        """Put back what was in force before a refusal, and raise it with the name of the node and what was to change.
+
+        ``changes`` is asked before ``restore`` is called.
+        """
         count = problem.index
-        blamed = self._nodes[int(batch.indices[count])]
-        self._send_back(Batch(*(part[:count] for part in batch)), blamed)
-        raise named(problem, blamed) from problem
+        index = int(batch.indices[count])
+        blame(problem, self._nodes[index])
+        blame_changes(problem, changes(index))
+        restore()
+        self._send_back(Batch(*(part[:count] for part in batch)), self._nodes[index])
+        raise problem
 
     def _send_back(self, batch: Batch, blamed: Node) -> None:
         _, kinds, handles, params = batch
@@ -99,7 +109,9 @@ class Sender:
                 self._device.graph_node_set_enabled(self.graph_exec, int(self.handles[index]), enabled)
             except DriverError as problem:
                 self._switch_back(indices[:done], not enabled, self._nodes[index])
-                raise named(problem, self._nodes[index]) from problem
+                blame(problem, self._nodes[index])
+                blame_changes(problem, (FieldChange("enabled", not enabled, enabled),))
+                raise
 
     def _switch_back(self, indices: Sequence[int], enabled: bool, blamed: Node) -> None:
         try:

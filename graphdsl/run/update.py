@@ -17,6 +17,7 @@ from graphdsl.declare.expressions import Expr, Param, scalar_converter
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.changes import require_kept
 from graphdsl.run.derived import evaluated
+from graphdsl.run.fields import FieldChange, field_changes
 from graphdsl.run.send import Batch, Indices, Sender
 from graphdsl.run.shadow import Allowance, Release, Shadow, Tokens
 from graphdsl.run.update_plan import MOST_PLANS, Group, UpdatePlan, UpdatePlans
@@ -147,7 +148,13 @@ class Updater:
         try:
             self.sender.set_params(kinds, handles, params)
         except DriverError as problem:
-            self.sender.recover(problem, batch, lambda: self._restore([(group, before)], {}))
+            after = {**values, name: new}
+            self.sender.recover(
+                problem,
+                batch,
+                lambda: self._restore([(group, before)], {}),
+                lambda index: self._changes(index, values, after),
+            )
         values[name] = new
         return True
 
@@ -174,7 +181,12 @@ class Updater:
                 tokens = self.shadow.bind(plan.hosts)
             if written or tokens:
                 batch = plan.batches.get(changed) or self._make_batch(plan, changed)
-                self.sender.send(batch, lambda: self._restore(written, tokens))
+                old = ChainMap(before, self._values)  # type: ignore[arg-type]  # it is only read
+                self.sender.send(
+                    batch,
+                    lambda: self._restore(written, tokens),
+                    lambda index: self._changes(index, old, self._values),
+                )
         except ExecUnusableError:
             raise
         except BaseException:
@@ -234,6 +246,10 @@ class Updater:
             for index in plan.nodes:
                 require_kept(self.shadow.nodes[index], self.shadow.nodes[index], old, self._values)
         return allowances
+
+    def _changes(self, index: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+        node = self.shadow.nodes[index]
+        return field_changes(node, node, old, new)
 
     def _restore(self, written: Sequence[tuple[Group, Any]], tokens: Tokens) -> None:
         for group, before in written:

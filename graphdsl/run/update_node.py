@@ -13,6 +13,7 @@ from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.nodes import HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.changes import require_kept
+from graphdsl.run.fields import field_changes
 from graphdsl.run.packing import Slot
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow, Tokens
@@ -54,7 +55,11 @@ class NodeUpdater:
                     shadow.packing.write(index, node, Shared(shadow.values))
                     if isinstance(node, KernelNode):
                         shadow.require_launch(index).grant()
-                self._sender.send(self._sender.batch_of_one(index), restore)
+                self._sender.send(
+                    self._sender.batch_of_one(index),
+                    restore,
+                    lambda _: field_changes(before, node, shadow.values, shadow.values),
+                )
             except BaseException:
                 shadow.unbind(tokens)
                 raise
@@ -83,11 +88,16 @@ class NodeUpdater:
             for (number, _, _), converted in zip(found, before, strict=True):
                 number.slot.write(converted)
 
-        self._sender.send(self._sender.batch_of_one(index), restore)
         node: Any = self._shadow.nodes[index]
         args = list(node.args)
         for number, _, value in found:
             args[number.argument] = value
+        values = self._shadow.values
+        self._sender.send(
+            self._sender.batch_of_one(index),
+            restore,
+            lambda _: field_changes(node, node.replaced(args=tuple(args)), values, values),
+        )
         node.args = tuple(args)  # a copy of our own since `_number`
         return True
 

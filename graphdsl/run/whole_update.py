@@ -11,11 +11,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from graphdsl.declare.attributes import ATTRIBUTES, LaunchAttributes
 from graphdsl.declare.nodes import KernelNode, Node
-from graphdsl.drivers.base import Driver, ExecUpdateError
+from graphdsl.drivers.base import Driver
+from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import Location, UpdateError, describe, text_of
 from graphdsl.plan import Plan
 from graphdsl.plan.levels import PORTS
@@ -23,8 +22,8 @@ from graphdsl.run.binding import Binding
 from graphdsl.run.build import Needs, Parts, gather
 from graphdsl.run.calls import CallLog
 from graphdsl.run.changes import CHANGES
-from graphdsl.run.emit import Handles, begin, fill
-from graphdsl.run.fields import FieldChange, NodeChange, field_changes
+from graphdsl.run.emit import Handles, begin, blame_handle, fill, node_of
+from graphdsl.run.fields import NodeChange, blame_changes, field_changes
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow
 from graphdsl.run.templates import Shared
@@ -229,7 +228,8 @@ def refusal(found: list[Mismatch]) -> UpdateError:
 def mismatch_of(problem: ExecUpdateError) -> Mismatch:
     """What the driver found that was not known before."""
     rule = f"the driver says {problem.reason}"
-    return Mismatch(problem.node, problem.field or "params", None, problem.value, rule, problem.location)
+    field, old, new = problem.changes[0] if problem.changes else ("params", None, None)
+    return Mismatch(problem.node, field, old, new, rule, problem.location)
 
 
 def take_over(
@@ -280,7 +280,8 @@ def take_over(
         try:
             device.graph_exec_update(parts.sender.graph_exec, graph)
         except ExecUpdateError as problem:
-            raise _named(problem, made, handles, changes) from problem
+            _blame(problem, made, handles, changes)
+            raise
         log.add("cuGraphExecUpdate", made.name)
         release = parts.held.replace(resources.pop_all())
     return _with(parts, needs, shadow, device), release
@@ -293,19 +294,11 @@ def _with(parts: Parts, needs: Needs, shadow: Shadow, device: Driver) -> Parts:
     return Parts(parts.stream, needs.memory, parts.hosts, parts.held, parts.retired, shadow, sender)
 
 
-def _named(problem: ExecUpdateError, made: Plan, handles: Handles, changes: Collection[NodeChange]) -> ExecUpdateError:
-    """The refusal in terms of the nodes, with the fields of the blamed one that would have changed."""
-    blamed, dependency = (_node(made, handles, each) for each in (problem.node_handle, problem.from_handle))
-    if blamed is None:
-        return problem
-    fields: tuple[FieldChange, ...] = next((change.fields for change in changes if change.node == blamed.name), ())
-    problem.field = fields[0].field if fields else None
-    problem.value = "; ".join(map(str, fields)) or None
-    because = "" if dependency is None else f"Its dependency on {dependency.name!r} does not match. "
-    remedy = f'{because}Pass on_mismatch="reinstantiate" to have a new exec made in the place of this one.'
-    return problem.named(blamed.name, blamed.location, remedy)  # type: ignore[return-value]
-
-
-def _node(made: Plan, handles: Handles, handle: int) -> Node | None:
-    places = np.flatnonzero(handles == handle).tolist() if handle else []
-    return made.nodes[places[0]] if places else None
+def _blame(problem: ExecUpdateError, made: Plan, handles: Handles, changes: Collection[NodeChange]) -> None:
+    """Say the refusal in terms of the nodes, with the fields of the blamed one that were to change."""
+    blame_handle(problem, made, handles)
+    dependency = node_of(made.nodes, handles, problem.from_handle)
+    if dependency is not None:
+        problem.about(rule=f"{problem.rule}; its dependency on {dependency.name!r} does not match")
+    blame_changes(problem, next((change.fields for change in changes if change.node == problem.node), ()))
+    problem.about(remedy=f'{problem.remedy} on_mismatch="reinstantiate" has a new exec made in the place of this one.')

@@ -12,7 +12,8 @@ import pytest
 from numba.cuda import types
 
 from graphdsl.compile.image import ArrayValue
-from graphdsl.drivers.base import Driver, InstantiateError
+from graphdsl.drivers.base import Driver
+from graphdsl.drivers.results import InstantiateError
 from tests.conformance.seam import (
     INVALID_HANDLE,
     INVALID_VALUE,

@@ -11,7 +11,7 @@ import pytest
 from numba import cuda
 
 import graphdsl as gd
-from graphdsl.drivers.base import ExecUpdateError
+from graphdsl.drivers.results import ExecUpdateError
 from tests.conformance import kernels
 
 SIZE = 32
@@ -366,7 +366,7 @@ class TestRefusedByTheDriver:
     def refused(self, monkeypatch, device, on_mismatch):
         def update(graph_exec, graph):
             (found,) = (node for node in device._graphs[graph].nodes.values() if node.kind.name == "kernel")
-            raise ExecUpdateError(910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "CU_PARAMETERS", found.handle, 0)
+            raise ExecUpdateError(910, "CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED", found.handle, 0)
 
         monkeypatch.setattr(device, "graph_exec_update", update)
         return pipeline(5.0)

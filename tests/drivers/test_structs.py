@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from graphdsl.drivers.base import UPDATE_RESULTS
+from graphdsl.drivers.results import UPDATE_RESULTS
 from graphdsl.drivers.structs import (
     ACCESS_POLICY_WINDOW,
     ATTRIBUTE_VALUE_BYTES,

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from graphdsl.drivers.emulator.problems import NOT_PERMITTED, Problem
-from graphdsl.drivers.forks import tell_of_forks
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import postponed
 
@@ -32,15 +31,10 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self.after_fork()
-        tell_of_forks(self)
-        self.history: deque[str] = deque(maxlen=_HISTORY)
-        self._planned: dict[str, list[tuple[int, int]]] = {}
-
-    def after_fork(self) -> None:
-        """Open: whoever was inside is not in this process."""
         self.lock = threading.RLock()
         self._ended = threading.Condition(self.lock)
+        self.history: deque[str] = deque(maxlen=_HISTORY)
+        self._planned: dict[str, list[tuple[int, int]]] = {}
 
     def fail_next(self, call: str, code: int, after: int = 0) -> None:
         """Make a coming call of a driver function fail before it does anything.
@@ -100,7 +94,7 @@ class Gate:
             self._planned[call] = later
         for after, code in planned:
             if not after:
-                raise Problem("fail_next asked for this", code)
+                raise Problem("", code)
 
 
 class Gated(Protocol):

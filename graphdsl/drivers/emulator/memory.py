@@ -16,6 +16,7 @@ import bisect
 import mmap
 import os
 import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Collection
@@ -34,7 +35,6 @@ from graphdsl.drivers.emulator.problems import (
     AccessError,
     Problem,
 )
-from graphdsl.drivers.forks import Lock
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -56,7 +56,7 @@ _ALIGNMENT = 256
 _DEVICE_RANGE = range(2**60, 2**62)
 
 _next_address = _DEVICE_RANGE.start
-_process_lock = Lock()
+_process_lock = threading.Lock()
 
 
 def _reserve(nbytes: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphdsl.drivers.base import RESULT_NAMES, ExecUpdateError, InstantiateError
+from graphdsl.drivers.results import ExecUpdateError, InstantiateError, driver_error
 from graphdsl.errors import DriverError, MemoryFault
 
 INVALID_VALUE = 1
@@ -56,11 +56,10 @@ class Problem(Exception):
 
     def error(self, call: str) -> DriverError:
         """The error that ``call`` raises."""
-        name = RESULT_NAMES.get(self.code, "CUDA_ERROR_UNKNOWN")
         if call == "cuGraphInstantiateWithParams":
-            made: DriverError = InstantiateError(self.code, name, self.result, 0, remedy=f"{self.rule}.")
+            made: DriverError = InstantiateError(self.code, self.result, 0, self.rule)
         else:
-            made = self.error_class(call, self.code, name, self.rule, remedy=self.remedy)
+            made = driver_error(call, self.code, self.rule, self.remedy, of=self.error_class)
         vars(made).update(self.details)
         return made
 
@@ -128,7 +127,7 @@ class UpdateProblem(Problem):
         self.handles = node_handle, from_handle
 
     def error(self, call: str) -> DriverError:
-        return ExecUpdateError(self.code, RESULT_NAMES[self.code], self.result, *self.handles, self.rule)
+        return ExecUpdateError(self.code, self.result, *self.handles, self.rule)
 
 
 OUTSIDE_ARRAY = "index outside of an array"

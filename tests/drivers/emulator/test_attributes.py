@@ -10,8 +10,8 @@ import pytest
 
 from graphdsl.compile.placement import Placement
 from graphdsl.declare.limits import limits_of
-from graphdsl.drivers.base import InstantiateError
 from graphdsl.drivers.emulator import Emulator
+from graphdsl.drivers.results import InstantiateError
 from graphdsl.drivers.structs import (
     ACCESS_POLICY_WINDOW,
     ATTRIBUTE_VALUES,

@@ -10,8 +10,9 @@ import pytest
 from numba import cuda, types
 
 from graphdsl.compile.image import ArrayValue
-from graphdsl.drivers.base import Driver, InstantiateError
+from graphdsl.drivers.base import Driver
 from graphdsl.drivers.emulator import Emulator
+from graphdsl.drivers.results import InstantiateError
 from graphdsl.errors import DeclarationError, DriverError, MemoryFault
 from tests.drivers.emulator.conftest import Bench, Fresh, image_of
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdsl.drivers.base import InstantiateError
 from graphdsl.drivers.emulator import Emulator
 from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
 from graphdsl.drivers.emulator.nodes import EMPTY
+from graphdsl.drivers.results import InstantiateError
 from graphdsl.errors import DeclarationError, DriverError
 from tests.drivers.emulator.conftest import Bench
 

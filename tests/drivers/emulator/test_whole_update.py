@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphdsl.drivers.base import UPDATE_RESULTS, ExecUpdateError
 from graphdsl.drivers.emulator import Emulator
+from graphdsl.drivers.results import UPDATE_RESULTS, ExecUpdateError
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUES,
     CHILD_GRAPH_NODE,
