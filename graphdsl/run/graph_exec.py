@@ -349,12 +349,19 @@ class GraphExec:
         if values is None and len(named) == 1 and self._updated_directly(named):
             return
         changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
-        # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
-        with self._noting_loss(), self._memory.rebound(adopted) as replaced:
-            releases = self._updater.update(changes)
-        releases += map(_keeping, replaced)
+        try:  # the context managers cost as much as an update of a few nodes
+            releases = self._updater.update(changes) if not adopted else self._rebound(changes, adopted)
+        except ExecUnusableError as problem:
+            self._lose(problem.rule)
+            raise
         if releases:
             self._retired.add(releases, self._last_stream)
+
+    def _rebound(self, changes: Mapping[str, Any], adopted: Mapping[str, Binding]) -> list[Release]:
+        # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
+        with self._memory.rebound(adopted) as replaced:
+            releases = self._updater.update(changes)
+        return [*releases, *map(_keeping, replaced)]
 
     def _converted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Binding]]:
         """What an update is given: values of params and addresses of buffers, and the memory behind these."""
@@ -582,8 +589,11 @@ class GraphExec:
 
     def _switch_one(self, index: int, enabled: bool) -> None:
         self._require_usable()
-        with self._noting_loss():
+        try:
             self._switches.switch_one(index, enabled)
+        except ExecUnusableError as problem:
+            self._lose(problem.rule)
+            raise
 
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()

@@ -29,13 +29,8 @@ class Allowance(NamedTuple):
     kernel: LoadedKernel
     nbytes: int
 
-    @property
-    def is_needed(self) -> bool:
-        """True if the driver must be told."""
-        return self.nbytes > self.kernel.allowed_shared_bytes
-
     def grant(self) -> None:
-        """Tell the driver if need be."""
+        """Tell the driver."""
         self.kernel.allow_shared_bytes(self.nbytes)
 
 
@@ -140,15 +135,15 @@ class Shadow:
         if errors:
             raise _refused(errors)
 
-    def require_launch(self, index: int) -> Allowance:
-        """Hold a kernel node, as it is packed, to the rules about launches; gives what it must be allowed."""
+    def require_launch(self, index: int) -> Allowance | None:
+        """Hold a kernel node, as it is packed, to the rules about launches; gives what it must be allowed yet."""
         kernel, node = self.packing.kernels[index], self.nodes[index]
         assert isinstance(node, KernelNode), index
         assert kernel is not None, index
         dims = self.packing.dims(index)
         if not launch_fits(dims, kernel.device.limits, kernel.image, node.attributes):
             self.require_valid([index])
-        return Allowance(kernel, dims[-1])
+        return Allowance(kernel, dims[-1]) if dims[-1] > kernel.allowed_shared_bytes else None
 
 
 def _refused(errors: Sequence[Finding]) -> UpdateError:

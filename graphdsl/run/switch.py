@@ -73,10 +73,16 @@ class Switches:
         What gets stale is looked for once for each set of disabled nodes: it takes its time, and nodes may be switched
         thousands of times a second.
         """
-        require_can_disable(self._shadow.nodes[index], enabled)
-        self._set([index], enabled)
-        state = frozenset(self._shadow.disabled)
-        if state not in self._judged:
+        disabled = self._shadow.disabled
+        if (index in disabled) is not enabled:  # it is so already
+            require_can_disable(self._shadow.nodes[index], enabled)
+            return
+        if not enabled:
+            require_can_disable(self._shadow.nodes[index], enabled)
+        self._sender.set_enabled((index,), enabled)
+        (disabled.discard if enabled else disabled.add)(index)
+        state = frozenset(disabled)
+        if state and state not in self._judged:
             if len(self._judged) >= _MOST_STATES:
                 self._judged.clear()
             self._judged.add(state)

@@ -115,7 +115,7 @@ class Updater:
             changed, raised = self._prepare(plan, before, written)
             direct = len(before) == 1 and self._direct(*before) is not None
             indices = self._indices(plan, changed) if written or plan.hosts else np.zeros(0, np.int64)
-            return Preview(indices.tolist(), [part for part in raised if part.is_needed], direct)
+            return Preview(indices.tolist(), raised, direct)
         finally:
             self._restore(written, {})
             values.update(before)
@@ -239,7 +239,11 @@ class Updater:
     ) -> list[Allowance]:
         """Hold what was written to the rules that its groups ask for; gives what launches must be allowed."""
         rules = {rule for group, _ in written for rule in group.rules}
-        allowances = [self.shadow.require_launch(index) for index in plan.launches] if "launch" in rules else []
+        allowances = []
+        for index in plan.launches if "launch" in rules else ():
+            allowance = self.shadow.require_launch(index)
+            if allowance is not None:
+                allowances.append(allowance)
         if "node" in rules:
             self.shadow.require_valid(plan.nodes)
             old = ChainMap(before, self._values)  # type: ignore[arg-type]  # it is only read

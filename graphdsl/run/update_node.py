@@ -54,7 +54,9 @@ class NodeUpdater:
                 else:
                     shadow.packing.write(index, node, Shared(shadow.values))
                     if isinstance(node, KernelNode):
-                        shadow.require_launch(index).grant()
+                        allowance = shadow.require_launch(index)
+                        if allowance is not None:
+                            allowance.grant()
                 self._sender.send(
                     self._sender.batch_of_one(index),
                     restore,
