@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import Finding, Report
 from graphdsl.declare.attributes import AccessPolicy
+from graphdsl.declare.batch import memory_barrier, wait_value, write_value
 from graphdsl.declare.expressions import Expr, Param, cdiv, maximum, minimum
 from graphdsl.declare.foreign import triton
 from graphdsl.declare.limits import Limits
@@ -65,10 +66,13 @@ __all__ = [
     "device_array",
     "emulator",
     "maximum",
+    "memory_barrier",
     "minimum",
     "ptx",
     "to_device",
     "triton",
+    "wait_value",
+    "write_value",
 ]
 
 __version__ = "0.1.0"

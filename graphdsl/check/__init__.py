@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphdsl.check import (  # noqa: F401  # registers the rules
     advice,
     allocations,
+    batch,
     conditionals,
     copies,
     kernels,

@@ -7,6 +7,7 @@ device, and must never use Numba's own launches.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import warnings
@@ -55,6 +56,9 @@ class _Made(NamedTuple):
 _images: weakref.WeakKeyDictionary[Kernel, dict[Any, _Made]] = weakref.WeakKeyDictionary()
 _device_functions: weakref.WeakKeyDictionary[Any, Reads] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A child that finds Numba in the middle of something could not compile.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def compile_kernel(

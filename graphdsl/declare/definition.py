@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.declare.attributes import launch_attributes
+from graphdsl.declare.batch import MemoryOperation, checked_operations, require_consent
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
 from graphdsl.declare.embed import bound_operands, checked_child, copy_level
 from graphdsl.declare.event import Event, event_handle, require_event
@@ -26,12 +27,12 @@ from graphdsl.declare.given import (
     dim3,
     extent,
     kernel_arguments,
-    require_array,
 )
-from graphdsl.declare.interop import device_of, foreign_array
+from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -45,7 +46,7 @@ from graphdsl.declare.nodes import (
     MemsetNode,
     NodeOrNodes,
 )
-from graphdsl.declare.operands import Array, Buffer, Extent, Space
+from graphdsl.declare.operands import Array, Buffer, Extent, Space, require_array
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.store import Level, declared_here
 from graphdsl.errors import DeclarationError
@@ -75,25 +76,12 @@ class Definition(Level):
         super().__init__(checked_name(name, "a graph"))
         self.operands: dict[str, Operand] = {}
 
-    def _body(self, name: str, device: int | None = None) -> Definition:
-        """A body of a node of this level: what is declared in it is named ``name/…``, and is on the node's device."""
+    def _body(self, name: str) -> Definition:
+        """A body of a node of this level: what is declared in it is named ``name/…``."""
         made = object.__new__(Definition)
-        Level.__init__(made, name, self.root, f"{name}/", self.tags, self.device if device is None else device)
+        Level.__init__(made, name, self.root, f"{name}/", self.tags)
         made.operands = self.operands
         return made
-
-    @property
-    def devices(self) -> frozenset[int | None]:
-        """Numbers of the devices that nodes, memory and events of the graph are on, in bodies too.
-
-        None stands for that which the graph is instantiated on.
-        """
-        memory = (
-            operand.device
-            for operand in self.operands.values()
-            if isinstance(operand, Event) or (isinstance(operand, Buffer) and operand.space == "device")
-        )
-        return frozenset((*memory, *(node.device for node in self.root.all_nodes)))
 
     # Operands
 
@@ -172,15 +160,7 @@ class Definition(Level):
         extents, made_of = checked_shape(shape, full), checked_dtype(dtype, full)
         strides = checked_strides(extents, made_of, pitch, full)
         made = Buffer(
-            full,
-            extents,
-            made_of,
-            space,
-            self.root,
-            strides=strides,
-            allocated=allocated,
-            location=declared_here(),
-            device=self.device if space == "device" else None,
+            full, extents, made_of, space, self.root, strides=strides, allocated=allocated, location=declared_here()
         )
         self.operands[full] = made
         return made
@@ -194,8 +174,7 @@ class Definition(Level):
             Unique among the operands; a scope prefixes it.
         owner : object
             A NumPy array or an object with the buffer protocol (host memory), or an object with
-            ``__cuda_array_interface__`` or ``__dlpack__`` (device memory, or pinned memory where DLPack says so). One
-            that tells which device has the memory (CuPy, PyTorch, ours) is on that device; of another, `on` says so.
+            ``__cuda_array_interface__`` or ``__dlpack__`` (device memory, or pinned memory where DLPack says so).
 
         Raises
         ------
@@ -221,14 +200,9 @@ class Definition(Level):
             keep=found.keep,
             readonly=found.readonly,
             location=declared_here(),
-            device=self._device_of(owner) if found.space == "device" else None,
         )
         self.operands[full] = made
         return made
-
-    def _device_of(self, owner: Any) -> int | None:
-        told = device_of(owner)
-        return self.device if told is None else told
 
     def condition(self, name: str, default: int | None = None) -> Condition:
         """Declare a value that decides what a conditional node does; kernels set it.
@@ -275,7 +249,7 @@ class Definition(Level):
         full = self._operand_name(name)
         if owner is not None:
             event_handle(owner, full)
-        made = Event(full, owner, bool(timing), self.root, declared_here(), self.device)
+        made = Event(full, owner, bool(timing), self.root, declared_here())
         self.operands[full] = made
         return made
 
@@ -494,6 +468,42 @@ class Definition(Level):
         require_event(event, name)
         full = self._node_name(name, f"wait_{event.name.rpartition('/')[2]}")
         return self._add(EventWaitNode(full, self, declared_here(), event), after)
+
+    def batch_mem_ops(
+        self,
+        operations: MemoryOperation | Iterable[MemoryOperation],
+        *,
+        may_deadlock: bool,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> BatchMemOpNode:
+        """Declare a node that writes and waits for single words of memory.
+
+        It is how graphs meet what CUDA does not order: another process, another device, the host. CUDA sees nothing of
+        the order that waits make, and a wait that nobody ends holds the graph up for ever.
+
+        Parameters
+        ----------
+        operations : list of MemoryOperation
+            What `write_value`, `wait_value` and `memory_barrier` give; done one after the other.
+        may_deadlock : bool
+            True says that you know: what is waited for is written by something that this graph does not hold up.
+        name, after
+            As for `kernel`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from graphdsl.declare.batch import wait_value, write_value
+        >>> graph = Definition("demo")
+        >>> flags = graph.host_array("flags", 2, np.uint32)
+        >>> meet = graph.batch_mem_ops([write_value(flags[0], 1), wait_value(flags[1], 1)], may_deadlock=True)
+        >>> print(*meet.operations)
+        write_value(flags[0], 1) wait_value(flags[1], 1, geq)
+        """
+        require_consent(may_deadlock, name)
+        checked = checked_operations(operations, name)
+        return self._add(BatchMemOpNode(self._node_name(name, "mem_ops"), self, declared_here(), checked), after)
 
     # Nodes that hold others
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.attributes import LaunchAttributes
+from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
@@ -69,7 +70,7 @@ class Substitutes:
             return self.events.get(value, value)
         if type(value) is tuple:
             return tuple(map(self, value))
-        return value.over(self) if isinstance(value, LaunchAttributes) else value
+        return value.over(self) if isinstance(value, (LaunchAttributes, MemoryOperation)) else value
 
     def _view(self, view: View) -> View:
         base = self.arrays.get(view.buffer)
@@ -112,7 +113,7 @@ def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mappi
     for attributes in _attributes(graph):
         made(attributes)  # a window takes no array that follows a param
     for name, operand in fresh.items():
-        parent.operands[name] = _renamed(made, operand, name, parent)
+        parent.operands[name] = _renamed(made, operand, name, parent.root)
     return made
 
 
@@ -165,15 +166,13 @@ def _require(holds: bool, operand: Any, value: Any, node: str, what: str) -> Non
         )
 
 
-def _renamed(made: Substitutes, operand: Operand, name: str, parent: Level) -> Any:
-    root = parent.root
+def _renamed(made: Substitutes, operand: Operand, name: str, root: Level) -> Any:
     if isinstance(operand, Buffer):
-        copy = operand.renamed(name, root, parent.device)
+        copy = operand.renamed(name, root)
         made.arrays[operand] = copy
         return copy
     if isinstance(operand, Event):
-        device = parent.device if operand.device is None else operand.device
-        made.events[operand] = Event(name, operand.owner, operand.timing, root, operand.location, device)
+        made.events[operand] = Event(name, operand.owner, operand.timing, root, operand.location)
         return made.events[operand]
     kind = type(operand)
     if isinstance(operand, Param):
@@ -198,17 +197,14 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
     for node in source.nodes:
         fields = {slot: substitutes(getattr(node, slot)) for slot in node.own_slots() if slot != "bodies"}
         if node.bodies:
-            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix, node.on) for body in node.bodies)
-        on = target.device if node.on is None else node.on
-        made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, on=on, **fields)
+            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix) for body in node.bodies)
+        made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, **fields)
         target._dag.add_node(made.name, node=made)
     for before, after, data in source.dag.edges.data():
         target._dag.add_edge(prefix + before, prefix + after, **data)
 
 
-def _copied_body(
-    body: Definition, target: Definition, substitutes: Substitutes, prefix: str, device: int | None
-) -> Definition:
-    made = target._body(prefix + body.name, device)
+def _copied_body(body: Definition, target: Definition, substitutes: Substitutes, prefix: str) -> Definition:
+    made = target._body(prefix + body.name)
     copy_level(body, made, substitutes, prefix)
     return made

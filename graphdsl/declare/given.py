@@ -32,19 +32,6 @@ def checked_name(name: Any, what: str) -> str:
     )
 
 
-def checked_ordinal(device: Any) -> int:
-    """The number of a device, which is given as such or has one."""
-    ordinal = getattr(device, "ordinal", device)
-    if isinstance(ordinal, (int, np.integer)) and not isinstance(ordinal, bool) and ordinal >= 0:
-        return int(ordinal)
-    raise DeclarationError(
-        "a device is given by its number, or as what graphdsl.cuda or graphdsl.emulator gave",
-        field="device",
-        value=f"{device!r} of type {type(device).__name__}",
-        remedy="Pass 0 for the first device of the computer, 1 for the second.",
-    )
-
-
 def checked_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Extents of an array, fixed when it is declared."""
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)
@@ -137,18 +124,6 @@ def _number_defect(dtype: np.dtype[Any]) -> str | None:
     if dtype.itemsize > most:
         return "a device has no numbers of extended precision"
     return None if dtype.isnative else "a device works on numbers in the machine's byte order"
-
-
-def require_array(operand: Any, node: str | None, field: str) -> None:
-    """Refuse what is not an array of a graph."""
-    if not isinstance(operand, Array):
-        raise DeclarationError(
-            "it must be an array of the graph, or a slice of one",
-            node=node,
-            field=field,
-            value=f"{operand!r} of type {type(operand).__name__}",
-            remedy="Declare it with device_array, host_array or external.",
-        )
 
 
 def allocated_array(what: Any, node: str | None) -> Buffer:

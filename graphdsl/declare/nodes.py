@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from graphdsl.declare.attributes import LaunchAttributes
+from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Scalar
@@ -48,13 +49,11 @@ class Node:
         File and line of the declaration.
     tags : frozenset of str
         What `Graph.tagged` gave it.
-    on : int or None
-        The device that `Graph.on` put it on, by its number.
     bodies : tuple of Definition
         Those whose nodes it holds; most kinds have none.
     """
 
-    __slots__ = ("definition", "location", "name", "on", "tags")
+    __slots__ = ("definition", "location", "name", "tags")
     kind: ClassVar[str] = "node"
     bodies: tuple[Definition, ...] = ()
 
@@ -63,17 +62,11 @@ class Node:
         self.definition = definition
         self.location = location
         self.tags = definition.tags
-        self.on = definition.device
 
     @property
     def scope(self) -> str:
         """Name of the scope that the node was declared in; empty at the top."""
         return self.name.rpartition("/")[0]
-
-    @property
-    def device(self) -> int | None:
-        """Number of the device that it runs on; None for that which the graph is instantiated on, or for the host."""
-        return self.on
 
     def operands(self) -> tuple[Any, ...]:
         """Everything that the node works on: arrays, expressions and literals, in the order of its fields."""
@@ -263,12 +256,6 @@ class MemcpyNode(Node):
             return (Dimension(self.size, (1, 1)),)
         return dimensions(destination, source) if destination.ndim == source.ndim else ()
 
-    @property
-    def device(self) -> int | None:
-        """Without `Graph.on`, the device that has the destination, else that which has the source."""
-        array = self.destination if self.destination.space == "device" else self.source
-        return array.buffer.device if self.on is None else self.on
-
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.source, self.size)
 
@@ -306,11 +293,6 @@ class MemsetNode(Node):
         destination = self.destination
         return (Dimension(destination.nbytes, (1,)),) if destination.layout == "C" else dimensions(destination)
 
-    @property
-    def device(self) -> int | None:
-        """Without `Graph.on`, the device that has the destination."""
-        return self.destination.buffer.device if self.on is None else self.on
-
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.value)
 
@@ -344,11 +326,6 @@ class HostNode(Node):
         self.function = function
         self.args = args
 
-    @property
-    def device(self) -> None:
-        """It runs on the host."""
-        return None
-
     def operands(self) -> tuple[Any, ...]:
         return self.args
 
@@ -361,11 +338,6 @@ class EmptyNode(Node):
 
     __slots__ = ()
     kind = "empty"
-
-    @property
-    def device(self) -> None:
-        """It runs nowhere."""
-        return None
 
 
 class ChildNode(Node):
@@ -469,11 +441,6 @@ class AllocNode(Node):
         super().__init__(name, definition, location)
         self.array = array
 
-    @property
-    def device(self) -> int | None:
-        """That which has the memory."""
-        return self.array.device
-
     def operands(self) -> tuple[Any, ...]:
         return (self.array,)
 
@@ -497,16 +464,38 @@ class FreeNode(Node):
         super().__init__(name, definition, location)
         self.array = array
 
-    @property
-    def device(self) -> int | None:
-        """That which has the memory."""
-        return self.array.device
-
     def operands(self) -> tuple[Any, ...]:
         return (self.array,)
 
     def fields(self) -> Iterator[tuple[str, Any]]:
         yield "array", self.array
+
+
+class BatchMemOpNode(Node):
+    """Operations on single words of memory, one after the other.
+
+    Attributes
+    ----------
+    operations : tuple of MemoryOperation
+        What is done.
+    """
+
+    __slots__ = ("operations",)
+    kind = "batch mem op"
+
+    def __init__(
+        self, name: str, definition: Definition, location: Location, operations: tuple[MemoryOperation, ...]
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.operations = operations
+
+    def operands(self) -> tuple[Any, ...]:
+        return tuple(operand for each in self.operations for operand in (each.array, each.value) if operand is not None)
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        for index, each in enumerate(self.operations):
+            if each.array is not None:
+                yield from ((f"operations[{index}].array", each.array), (f"operations[{index}].value", each.value))
 
 
 class EventNode(Node):
@@ -523,11 +512,6 @@ class EventNode(Node):
     def __init__(self, name: str, definition: Definition, location: Location, event: Event) -> None:
         super().__init__(name, definition, location)
         self.event = event
-
-    @property
-    def device(self) -> int | None:
-        """That of the event."""
-        return self.event.device
 
     def operands(self) -> tuple[Any, ...]:
         return (self.event,)

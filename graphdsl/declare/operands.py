@@ -117,11 +117,9 @@ class Buffer(Array):
         True if the owner of external memory forbids writing.
     allocated : bool
         True for memory that a node of the graph allocates and another one frees: it is there between them alone.
-    device : int or None
-        Number of the device that has device memory; None for that which the graph is instantiated on.
     """
 
-    __slots__ = ("_space", "allocated", "definition", "device", "keep", "location", "name", "owner", "readonly")
+    __slots__ = ("_space", "allocated", "definition", "keep", "location", "name", "owner", "readonly")
 
     def __init__(
         self,
@@ -137,7 +135,6 @@ class Buffer(Array):
         readonly: bool = False,
         allocated: bool = False,
         location: Location | None = None,
-        device: int | None = None,
     ) -> None:
         self.name = name
         self.allocated = allocated
@@ -153,7 +150,6 @@ class Buffer(Array):
         self.keep = keep
         self.readonly = readonly
         self.location = location
-        self.device = device
         self._space: Space = space
 
     @property
@@ -171,24 +167,12 @@ class Buffer(Array):
         shape: Any = self.shape  # a buffer's are numbers
         return span_nbytes(shape, self.strides, self.dtype.itemsize)
 
-    def renamed(self, name: str, definition: Level, device: int | None = None) -> Buffer:
-        """The same buffer in another graph, by another name; external memory is adopted there too.
-
-        Parameters
-        ----------
-        name : str
-            The name there.
-        definition : Level
-            The graph.
-        device : int, optional
-            Number of the device that has it if it is memory of the device that the graph is instantiated on.
-        """
+    def renamed(self, name: str, definition: Level) -> Buffer:
+        """The same buffer in another graph, by another name; external memory is adopted there too."""
         made = object.__new__(Buffer)
         for slot in (*Array.__slots__, *Buffer.__slots__):
             setattr(made, slot, getattr(self, slot))
         made.buffer, made.name, made.definition = made, name, definition
-        if self.space == "device" and self.device is None:
-            made.device = device
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
@@ -467,3 +451,15 @@ def key_text(key: Any) -> str:
         parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
         return ":".join(parts if key.step is not None else parts[:2])
     return "..." if key is Ellipsis else str(key)
+
+
+def require_array(operand: Any, node: str | None, field: str) -> None:
+    """Refuse what is not an array of a graph."""
+    if not isinstance(operand, Array):
+        raise DeclarationError(
+            "it must be an array of the graph, or a slice of one",
+            node=node,
+            field=field,
+            value=f"{operand!r} of type {type(operand).__name__}",
+            remedy="Declare it with device_array, host_array or external.",
+        )

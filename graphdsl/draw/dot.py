@@ -49,6 +49,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "event wait": {"fillcolor": "#fbe9ee", "color": "#a8456b", "shape": "cds", "style": "filled"},
     "alloc": {"fillcolor": "#e0f2f1", "color": "#2f7d76", "shape": "trapezium", "style": "filled", "margin": 0},
     "free": {"fillcolor": "#e0f2f1", "color": "#2f7d76", "shape": "invtrapezium", "style": "filled", "margin": 0},
+    "batch mem op": {"fillcolor": "#f6e7e0", "color": "#a3552f", "shape": "component"},
     "child": {"fillcolor": "#eef1f4", "color": "#3a6ea5", "shape": "box3d"},
     "conditional": {
         "fillcolor": "#fdf6d8",

@@ -13,6 +13,7 @@ from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.expressions import BinaryExpr
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EventNode,
@@ -125,6 +126,11 @@ def _(node: EventNode) -> str:
 @essentials.register
 def _(node: AllocNode) -> str:
     return f"{operand_text(node.array)}, {bytes_text(node.array.allocation_nbytes)}"
+
+
+@essentials.register
+def _(node: BatchMemOpNode) -> str:
+    return ", ".join(map(str, node.operations))
 
 
 @essentials.register

@@ -33,6 +33,8 @@ class Driver(Protocol):
         What messages call it, such as ``"NVIDIA H200 (cuda:0)"`` or ``"emulator (sm_90)"``.
     emulated : bool
         True for the emulator.
+    survives_fork : bool
+        True if a forked child has a copy that works.
     limits : Limits
         What the device can do.
     context : int
@@ -47,6 +49,8 @@ class Driver(Protocol):
     def name(self) -> str: ...
     @property
     def emulated(self) -> bool: ...
+    @property
+    def survives_fork(self) -> bool: ...
     @property
     def limits(self) -> Limits: ...
     @property

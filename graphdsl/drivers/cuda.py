@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from cuda.core.utils import StridedMemoryView
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, PREFERRED_CLUSTERS_SINCE, Limits
+from graphdsl.drivers import forks
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.results import RESULTS, UPDATE_RESULTS, ExecUpdateError, InstantiateError, driver_error
@@ -75,6 +77,21 @@ _LIMITS = {
 }
 _LARGE_PARAMETERS_SINCE = 12010
 
+_NOT_INITIALIZED = 3, "CUDA_ERROR_NOT_INITIALIZED"  # what the driver gives in a forked child, where it gives anything
+
+_is_forked = False
+"""True in a child of a process that had started CUDA: the driver is not asked there."""
+
+
+def _note_fork() -> None:
+    global _is_forked
+    if _initialised.cache_info().currsize and _initialised() is None:
+        _is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
 
 def _error(call: str, code: int) -> DriverError:
     """The error for a result code; of one that the table lacks, the driver's own words are told."""
@@ -89,6 +106,8 @@ def _error(call: str, code: int) -> DriverError:
 
 def _call(function: Any, *args: Any) -> Any:
     """Call the driver; gives its outputs (none, one, or a tuple) and raises `DriverError` on a bad code."""
+    if _is_forked:
+        raise DriverError(function.__name__, *_NOT_INITIALIZED, forks.RULE, remedy=forks.REMEDY)
     result, *outputs = function(*args)
     if result:
         raise _error(function.__name__, int(result))
@@ -121,7 +140,7 @@ def _initialised() -> str | None:
 
 def unavailable() -> str | None:
     """Why no GPU can be used, as a sentence; None if one can."""
-    reason = _initialised()
+    reason = forks.RULE if _is_forked else _initialised()
     if reason is not None:
         return f"the CUDA driver could not be started: {reason}"
     return None if _call(driver.cuDeviceGetCount) else "the CUDA driver finds no GPU"
@@ -178,6 +197,7 @@ class CudaDevice(OneByOne):
     """One CUDA device with its primary context; see `graphdsl.drivers.base.Driver` for the methods."""
 
     emulated = False
+    survives_fork = False
 
     def __init__(self, ordinal: int) -> None:
         device = Device(ordinal)

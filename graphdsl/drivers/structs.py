@@ -131,23 +131,13 @@ EVENT_NODE = np.dtype([("event", np.uint64)])
 
 ALLOC_NODE = np.dtype(
     {
-        "names": [
-            *("allocation_type", "handle_types", "location_type", "location"),
-            *("access", "access_count", "nbytes", "address"),
-        ],
-        "formats": [np.uint32, np.uint32, np.uint32, np.int32, *[np.uint64] * 4],
-        "offsets": [0, 4, 8, 12, 88, 96, 104, 112],
+        "names": ["allocation_type", "handle_types", "location_type", "location", "nbytes", "address"],
+        "formats": [np.uint32, np.uint32, np.uint32, np.int32, np.uint64, np.uint64],
+        "offsets": [0, 4, 8, 12, 104, 112],
         "itemsize": 120,
     }
 )
-"""``CUDA_MEM_ALLOC_NODE_PARAMS_v2``: the driver writes to ``address`` where the memory is; ``access`` is the address of
-a `MEM_ACCESS` for each other device that reaches it."""
-
-MEM_ACCESS = np.dtype([("location_type", np.uint32), ("location", np.int32), ("flags", np.uint32)])
-"""``CUmemAccessDesc``."""
-
-ACCESS_READ_WRITE = 3
-"""``CU_MEM_ACCESS_FLAGS_PROT_READWRITE``."""
+"""``CUDA_MEM_ALLOC_NODE_PARAMS_v2``: the driver writes to ``address`` where the memory is."""
 
 ALLOCATION_PINNED = 1
 LOCATION_DEVICE = 1
@@ -162,8 +152,32 @@ OWNERSHIP_COPY, OWNERSHIP_MOVE = 0, 1
 NODE_TYPE_CHILD = 4
 NODE_TYPE_EVENT_WAIT = 6
 NODE_TYPE_EVENT_RECORD = 7
+BATCH_MEM_OP_NODE = np.dtype(
+    {
+        "names": ["ctx", "count", "operations", "flags"],
+        "formats": [np.uint64, np.uint32, np.uint64, np.uint32],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 32,
+    }
+)
+"""``CUDA_BATCH_MEM_OP_NODE_PARAMS``."""
+
+MEM_OP = np.dtype(
+    {
+        "names": ["operation", "address", "value", "flags", "alias"],
+        "formats": [np.uint32, np.uint64, np.uint64, np.uint32, np.uint64],
+        "offsets": [0, 8, 16, 24, 32],
+        "itemsize": 48,
+    }
+)
+"""``CUstreamBatchMemOpParams``; a barrier has its flags where others have their address."""
+
+WAIT_VALUE_32, WRITE_VALUE_32, WAIT_VALUE_64, WRITE_VALUE_64, MEM_OP_BARRIER = 1, 2, 4, 5, 6
+"""``CUstreamBatchMemOpType``."""
+
 NODE_TYPE_ALLOC = 10
 NODE_TYPE_FREE = 11
+NODE_TYPE_BATCH_MEM_OP = 12
 NODE_TYPE_CONDITIONAL = 13
 """``CUgraphNodeType`` in `NODE_PARAMS`."""
 

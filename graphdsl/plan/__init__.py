@@ -44,10 +44,8 @@ class Plan:
         By name.
     events : dict of str to Event
         By name.
-    devices : frozenset of int or None
-        Numbers of the devices that nodes, memory and events are on; None for that which the graph is instantiated on.
-    memory : dict of int or None to MemoryPlan
-        Where the device arrays that the exec owns lie, by the device that has them.
+    memory : MemoryPlan
+        Where the device arrays that the exec owns lie.
     """
 
     name: str
@@ -58,8 +56,7 @@ class Plan:
     buffers: dict[str, Buffer]
     conditions: tuple[Condition, ...]
     events: dict[str, Event]
-    devices: frozenset[int | None]
-    memory: dict[int | None, MemoryPlan]
+    memory: MemoryPlan
 
     @property
     def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -91,7 +88,6 @@ def plan(definition: Definition) -> Plan:
         buffers=buffers,
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
-        devices=definition.devices,
         memory=place(filter(_is_placed, buffers.values())),
     )
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdsl.declare.attributes import ATTRIBUTES
+from graphdsl.declare.batch import checked_operations
 from graphdsl.declare.event import require_event
-from graphdsl.declare.given import arguments, checked_function, dim3, extent, kernel_arguments, require_array
+from graphdsl.declare.given import arguments, checked_function, dim3, extent, kernel_arguments
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -27,6 +29,7 @@ from graphdsl.declare.nodes import (
     MemsetNode,
     Node,
 )
+from graphdsl.declare.operands import require_array
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError, UpdateError
 from graphdsl.run.refusal import refused
@@ -114,6 +117,10 @@ def _function(node: Node, name: str, value: Any) -> Any:
     return checked_function(value, node.name)
 
 
+def _operations(node: Node, name: str, value: Any) -> Any:
+    return checked_operations(value, node.name)
+
+
 def _event(node: Node, name: str, value: Any) -> Any:
     require_event(value, node.name)
     return value
@@ -198,6 +205,18 @@ CHANGES: dict[type[Node], Changes] = {
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
     EventRecordNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
     EventWaitNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),
+    BatchMemOpNode: Changes(
+        call="cuGraphExecNodeSetParams",
+        fields={"operations": _operations},
+        kept=(
+            Kept(
+                "operations",
+                lambda node, values: [each.kind for each in node.operations],
+                "an update keeps number, order, kinds and widths of the operations: {}",
+                "Declare another node, and instantiate the graph again.",
+            ),
+        ),
+    ),
     AllocNode: Changes(fixed={"array": _NEW_EXEC}, no_whole_update=_ALLOCATED),
     FreeNode: Changes(fixed={"array": _NEW_EXEC}, no_whole_update=_ALLOCATED),
     ConditionalNode: Changes(

@@ -11,6 +11,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -26,7 +27,6 @@ from graphdsl.declare.nodes import (
 from graphdsl.plan import Plan
 from graphdsl.plan.levels import PORTS
 from graphdsl.run.calls import Call
-from graphdsl.run.devices import Devices
 from graphdsl.run.rows import copied_rows, set_rows
 from graphdsl.run.templates import body_count
 
@@ -42,15 +42,10 @@ _OWN_CALLS: dict[type[Node], str] = {
 _ARROWS = {number: "->" if port == "default" else f"-{port}->" for port, number in PORTS.items()}
 
 
-def describe_node(node: Node, image: KernelImage | None, devices: Devices) -> Call:
+def describe_node(node: Node, image: KernelImage | None) -> Call:
     """The call that adds a node."""
     fields = _kernel_fields(node, image) if isinstance(node, KernelNode) else _fields(node)
-    said = {} if isinstance(node, _NOWHERE) else devices.said(node.device)
-    return Call(_OWN_CALLS.get(type(node), "cuGraphAddNode"), node.name, (*fields, *said.items()))
-
-
-_NOWHERE = (HostNode, EmptyNode, ChildNode)
-"""What runs on no device, or on those of its nodes."""
+    return Call(_OWN_CALLS.get(type(node), "cuGraphAddNode"), node.name, tuple(fields))
 
 
 def describe_edges(
@@ -127,6 +122,11 @@ def _(node: EventWaitNode) -> Fields:
 @_fields.register
 def _(node: AllocNode) -> Fields:
     return [("type", "MEM_ALLOC"), ("bytesize", node.array.allocation_nbytes), ("dptr", node.array.name)]
+
+
+@_fields.register
+def _(node: BatchMemOpNode) -> Fields:
+    return [("type", "BATCH_MEM_OP"), ("paramArray", f"[{', '.join(map(str, node.operations))}]")]
 
 
 @_fields.register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from graphdsl.declare.event import Event, event_handle
@@ -68,10 +67,10 @@ class OwnEvent:
         return f"<event {self.name!r} of an exec on {self._device.name}>"
 
 
-def own_event(event: Event, device: Driver, log: CallLog, said: Mapping[str, Any]) -> OwnEvent:
-    """Make the event of an exec; ``said`` is what the log says of the device."""
+def own_event(event: Event, device: Driver, log: CallLog) -> OwnEvent:
+    """Make the event of an exec."""
     made = OwnEvent(event.name, event.timing, device)
-    log.add("cuEventCreate", event.name, flags="DEFAULT" if event.timing else "DISABLE_TIMING", **said)
+    log.add("cuEventCreate", event.name, flags="DEFAULT" if event.timing else "DISABLE_TIMING")
     return made
 
 

@@ -22,6 +22,7 @@ from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
+from graphdsl.drivers import forks
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import release
@@ -111,6 +112,8 @@ class GraphExec:
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
             self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
         self._finalizer = weakref.finalize(self, release, self._ending.unseen)
+        if not device.survives_fork:
+            forks.tell_of_forks(self)
         self._take(made, parts)
 
     def _take(self, made: Plan, parts: Parts) -> None:
@@ -307,20 +310,19 @@ class GraphExec:
     def _device_array(self, buffer: Buffer) -> DeviceArray:
         shape: Any = buffer.shape
         return DeviceArray(
-            self._parts.devices[buffer.device],
+            self.device,
             self._shadow.values[buffer.name],
             shape,
             buffer.strides,
             buffer.dtype,
             owner=self._memory.kept[buffer.name],
-            synchronize=partial(self._settle, buffer.device),
+            synchronize=self._settle,
         )
 
-    def _settle(self, number: int | None) -> Handle:
-        """Wait for the launches so far; gives a stream of a device for a copy that follows."""
+    def _settle(self) -> Handle:
+        """Wait for the launches so far; gives the stream for a copy that follows."""
         self.synchronize()
-        devices = self._parts.devices
-        return self._stream if devices[number] is self.device else devices.stream(number)
+        return self._stream
 
     # Updating
 
@@ -497,7 +499,7 @@ class GraphExec:
         if not found:
             log = CallLog()
             try:
-                parts, release = take_over(made, given, bound, self._parts, changes, log)
+                parts, release = take_over(made, self.device, given, bound, self._parts, changes, log)
             except ExecUpdateError as problem:
                 if on_mismatch == "raise":
                     raise
@@ -598,9 +600,6 @@ class GraphExec:
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()
         self._require_own(node)
-        devices = self._parts.devices
-        devices.require_shared(node)
-        devices.let_reach([node])
         with self._noting_loss():
             releases = self._node_updater.update(index, node)
         if releases:
@@ -649,7 +648,8 @@ class GraphExec:
             If a host node raised and nobody has been told.
         """
         self._require_no_host_function("closing")
-        self._lose(self._unusable or "the exec is closed")
+        if self._unusable is None:
+            self._lose("the exec is closed")
         if self._finalizer.detach() is not None:
             with self._named_faults():
                 self._ending.run()
@@ -666,14 +666,19 @@ class GraphExec:
                 remedy=REMEDY,
             )
 
-    def _lose(self, why: str) -> None:
+    def after_fork(self) -> None:
+        """Leave the exec to the parent: in a forked child it refuses everything, and gives nothing back."""
+        self._finalizer.detach()
+        self._lose(forks.RULE, forks.REMEDY)
+
+    def _lose(self, why: str, remedy: str = "Instantiate the graph again.") -> None:
         """From now on the exec refuses to be used; the shortest way to a launch asks nothing, so it is replaced."""
         self._unusable = why
-        self._launch_own = partial(_refuse, why, self.name)
+        self._launch_own = partial(_refuse, why, self.name, remedy)
 
     def _require_usable(self) -> None:
         if self._unusable is not None:
-            _refuse(self._unusable, self.name)
+            self._launch_own()  # says why
 
     def __enter__(self) -> GraphExec:
         return self
@@ -687,8 +692,8 @@ class GraphExec:
         return f"<GraphExec {self.name!r} on {self.device.name}: {len(self._plan.nodes)} nodes>"
 
 
-def _refuse(why: str, name: str) -> NoReturn:
-    raise ExecUnusableError(why, field="exec", value=name, remedy="Instantiate the graph again.")
+def _refuse(why: str, name: str, remedy: str) -> NoReturn:
+    raise ExecUnusableError(why, field="exec", value=name, remedy=remedy)
 
 
 class _Ending:

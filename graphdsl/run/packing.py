@@ -16,6 +16,7 @@ import numpy as np
 
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -38,6 +39,7 @@ from graphdsl.drivers.structs import (
     HOST_NODE,
     KERNEL,
     KERNEL_NODE,
+    MEM_OP,
     MEMCPY,
     MEMCPY_NODE,
     MEMSET,
@@ -48,14 +50,13 @@ from graphdsl.drivers.structs import (
 from graphdsl.run.attributes import PackedAttribute, pack_attributes
 from graphdsl.run.callbacks import TRAMPOLINE_ADDRESS
 from graphdsl.run.derived import Site
-from graphdsl.run.devices import Devices
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.templates import (
     Shared,
     Template,
-    access_to,
     alloc_template,
     argument_template,
+    batch_template,
     child_template,
     conditional_template,
     event_template,
@@ -81,6 +82,7 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     EventWaitNode: (GENERIC, NODE_PARAMS.itemsize),
     AllocNode: (GENERIC, NODE_PARAMS.itemsize),
     FreeNode: (GENERIC, NODE_PARAMS.itemsize),
+    BatchMemOpNode: (GENERIC, NODE_PARAMS.itemsize),
 }
 _LAUNCH = KERNEL_NODE.fields["grid"][1]  # type: ignore[index]  # where grid, block and shared memory begin
 
@@ -121,13 +123,15 @@ class Packing:
         The launch attributes of those kernel nodes that have some.
     """
 
-    def __init__(self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], devices: Devices) -> None:
-        self._devices = devices
+    def __init__(
+        self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], context: int, ordinal: int
+    ) -> None:
+        self.context = context
+        self.ordinal = ordinal
         self.kernels = kernels
         self.images = [None if kernel is None else kernel.image for kernel in kernels]
-        kinds = [_KINDS[type(node)] for node in nodes]
-        self.kinds = np.array([kind for kind, _ in kinds], np.uint8)
-        self._structs, self._parameters, pointers, nbytes = _place([size for _, size in kinds], kernels)
+        self.kinds = np.array([_KINDS[type(node)][0] for node in nodes], np.uint8)
+        self._structs, self._parameters, pointers, nbytes = _place(list(map(_nbytes, nodes)), kernels)
         # NumPy aligns to 16 bytes or more only by luck, so ask for room and cut.
         room = np.zeros(nbytes + _CACHE_LINE, np.uint8)
         start = -room.ctypes.data % _CACHE_LINE
@@ -139,7 +143,6 @@ class Packing:
         self._write_fixed(address, pointers)
         self._parts: list[tuple[tuple[int, Template], ...]] = [()] * len(nodes)
         self.attributes: dict[int, list[PackedAttribute]] = {}
-        self._access: list[np.ndarray[Any, Any]] = []
 
     def add(self, index: int, node: Node, shared: Shared) -> None:
         """Pack a node for the first time: with its attributes, which no update changes."""
@@ -148,7 +151,7 @@ class Packing:
             self.attributes[index] = list(pack_attributes(node.attributes, shared.values))
 
     def _write_fixed(self, address: int, pointers: Sequence[int]) -> None:
-        """Write what no update changes: the kernels, their contexts, and the pointers to the parameters."""
+        """Write what no update changes: the kernels, the context, and the pointers to the parameters."""
         words = self.arena.view(np.uint64)
         alike: dict[LoadedKernel, list[int]] = {}
         for index, kernel in enumerate(self.kernels):
@@ -158,11 +161,10 @@ class Packing:
             structs, parameters, begins = (
                 np.array(offsets, np.int64)[indices] for offsets in (self._structs, self._parameters, pointers)
             )
-            context = kernel.device.context
             own = np.array([offset for offset, _ in kernel.image.layout.parameters], np.int64)
             places = begins[:, None] // 8 + np.arange(len(own))
             words[places] = (address + parameters[:, None] + own).astype(np.uint64)
-            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", context)):
+            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", self.context)):
                 words[(structs + KERNEL_NODE.fields[name][1]) // 8] = value  # type: ignore[index]
 
     def write(self, index: int, node: Node, shared: Shared) -> None:
@@ -180,18 +182,18 @@ class Packing:
                 (self._parameters[index], argument_template(node, kernel.image, shared)),
             )
         elif isinstance(node, (MemcpyNode, MemsetNode)):
-            self._put(index, (self._structs[index], struct_template(node, shared, self._devices.contexts[node.device])))
+            self._put(index, (self._structs[index], struct_template(node, shared, self.context)))
         elif isinstance(node, ConditionalNode):
-            context = self._devices.contexts[node.device]
-            self._put(index, (self._structs[index], conditional_template(node, shared, context)))
+            self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
         elif isinstance(node, EventNode):
             self._put(index, (self._structs[index], event_template(node, shared)))
         elif isinstance(node, AllocNode):
-            location, access = self._devices[node.device].ordinal, access_to(self._devices.sharers(node.array))
-            self._access.append(access)  # the driver reads it when the node is added
-            self._put(index, (self._structs[index], alloc_template(node, location, access)))
+            self._put(index, (self._structs[index], alloc_template(node, self.ordinal)))
         elif isinstance(node, FreeNode):
             self._put(index, (self._structs[index], free_template(node, shared)))
+        elif isinstance(node, BatchMemOpNode):
+            place = self.arena.ctypes.data + self._structs[index] + NODE_PARAMS.itemsize
+            self._put(index, (self._structs[index], batch_template(node, shared, self.context, place)))
         elif isinstance(node, ChildNode):
             self._put(index, (self._structs[index], child_template()))
 
@@ -257,6 +259,12 @@ class Packing:
 
 Saved = tuple[tuple[tuple[int, Template], ...], list[bytes]]
 """The parts of a node, and the bytes that lay there."""
+
+
+def _nbytes(node: Node) -> int:
+    """Bytes of the struct of a node, and of what it leads to."""
+    extra = MEM_OP.itemsize * len(node.operations) if isinstance(node, BatchMemOpNode) else 0
+    return _KINDS[type(node)][1] + extra
 
 
 def _place(sizes: Sequence[int], kernels: Sequence[LoadedKernel | None]) -> tuple[list[int], list[int], list[int], int]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
+from graphdsl.declare.batch import Comparison, MemoryOperation
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import (
     AllocNode,
+    BatchMemOpNode,
     ConditionalNode,
     EventNode,
     EventRecordNode,
@@ -30,32 +32,39 @@ from graphdsl.declare.nodes import (
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
 from graphdsl.drivers.structs import (
-    ACCESS_READ_WRITE,
     ALLOC_NODE,
     ALLOCATION_PINNED,
+    BATCH_MEM_OP_NODE,
     CHILD_GRAPH_NODE,
     CONDITIONAL_NODE,
     EVENT_NODE,
     FREE_NODE,
     LOCATION_DEVICE,
-    MEM_ACCESS,
+    MEM_OP,
+    MEM_OP_BARRIER,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
     MEMORY_TYPE_HOST,
     MEMSET_NODE,
     NODE_PARAMS,
     NODE_TYPE_ALLOC,
+    NODE_TYPE_BATCH_MEM_OP,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
     NODE_TYPE_EVENT_RECORD,
     NODE_TYPE_EVENT_WAIT,
     NODE_TYPE_FREE,
     UNION_OFFSET,
+    WAIT_VALUE_32,
+    WAIT_VALUE_64,
+    WRITE_VALUE_32,
+    WRITE_VALUE_64,
 )
 from graphdsl.run.derived import AddressOf, HandleOf, Part, Pattern, Site, evaluated, pattern_of, settled
 from graphdsl.run.rows import copied_rows, set_rows
 
 _UINT32 = np.dtype(np.uint32)
+_UINT64 = np.dtype(np.uint64)
 _DIMS = struct.Struct("=7I")
 _FORMS = ("if", "while", "switch")  # as the driver counts them
 
@@ -212,19 +221,10 @@ def child_template() -> Template:
     return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
 
 
-def access_to(devices: Sequence[int]) -> np.ndarray[Any, Any]:
-    """What says that devices besides the one that has it reach an allocation."""
-    made = np.zeros(len(devices), MEM_ACCESS)
-    made["location_type"], made["location"], made["flags"] = LOCATION_DEVICE, devices, ACCESS_READ_WRITE
-    return made
-
-
-def alloc_template(node: AllocNode, ordinal: int, access: np.ndarray[Any, Any]) -> Template:
-    """The struct of an alloc node on a device; the driver writes the address into it."""
+def alloc_template(node: AllocNode, ordinal: int) -> Template:
+    """The struct of an alloc node; the driver writes the address into it."""
     fields = np.zeros((), ALLOC_NODE)
     fields["allocation_type"], fields["location_type"], fields["location"] = ALLOCATION_PINNED, LOCATION_DEVICE, ordinal
-    if len(access):
-        fields["access"], fields["access_count"] = access.ctypes.data, len(access)
     fields["nbytes"] = max(node.array.allocation_nbytes, 1)
     return _generic(NODE_TYPE_ALLOC, fields)
 
@@ -234,6 +234,39 @@ def free_template(node: FreeNode, shared: Shared) -> Template:
     fields = np.zeros((), FREE_NODE)
     fields["address"] = shared.values[node.array.name]
     return _generic(NODE_TYPE_FREE, fields)
+
+
+def batch_template(node: BatchMemOpNode, shared: Shared, context: int, place: int) -> Template:
+    """The struct of a batch memory operation node, and behind it the operations, which lie at the address ``place``."""
+    fields = np.zeros((), BATCH_MEM_OP_NODE)
+    fields["ctx"], fields["count"], fields["operations"] = context, len(node.operations), place
+    rows = np.zeros(len(node.operations), MEM_OP)
+    sites: list[Site] = []
+    for index, operation in enumerate(node.operations):
+        rows[index]["operation"] = _mem_op(operation)
+        if operation.array is None:
+            continue
+        rows[index]["flags"] = 0 if operation.comparison is None else get_args(Comparison).index(operation.comparison)
+        start = NODE_PARAMS.itemsize + index * MEM_OP.itemsize
+        word = operation.array.dtype
+        for name, value, dtype in (("address", AddressOf(operation.array), _UINT64), ("value", operation.value, word)):
+            offset = MEM_OP.fields[name][1]  # type: ignore[index]
+            value = settled(value, shared.values)
+            if isinstance(value, Expr):
+                sites.append(Site(start + offset, dtype, value, f"operations[{index}].{name}", "node"))
+                value = shared.value(value, dtype, node, f"operations[{index}].{name}")
+            rows[index][name] = int(value) % 2 ** (8 * dtype.itemsize)
+    made = _generic(NODE_TYPE_BATCH_MEM_OP, fields)
+    return Template(made.data + rows.tobytes(), tuple(sites))
+
+
+def _mem_op(operation: MemoryOperation) -> int:
+    if operation.array is None:
+        return MEM_OP_BARRIER
+    wide = operation.array.dtype.itemsize == 8
+    if operation.form == "wait":
+        return WAIT_VALUE_64 if wide else WAIT_VALUE_32
+    return WRITE_VALUE_64 if wide else WRITE_VALUE_32
 
 
 def event_template(node: EventNode, shared: Shared) -> Template:

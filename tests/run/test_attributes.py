@@ -9,8 +9,9 @@ import pytest
 
 import graphdsl as gd
 from graphdsl.declare.attributes import ATTRIBUTES
-from graphdsl.drivers.structs import ACCESS_POLICY_WINDOW, ATTRIBUTE_VALUES, PRIORITY
+from graphdsl.drivers.structs import ACCESS_POLICY_WINDOW, PRIORITY
 from tests.conformance import kernels
+from tests.conformance.test_attributes import attribute
 
 SET = "cuGraphKernelNodeSetAttribute"
 
@@ -20,14 +21,6 @@ def graph(grid=4, size=1024, **attributes) -> gd.Graph:
     x = g.device_array("x", size, np.float32)
     g.kernel(kernels.add_to, grid=grid, block=256, args=(x, np.float32(1), size), name="add", **attributes)
     return g
-
-
-def attribute(exe, name: str, number: int) -> np.void:
-    """What the driver has for an attribute of a node."""
-    row = np.zeros(1, ATTRIBUTE_VALUES[number])
-    handle = int(exe._sender.handles[exe._index[name]])
-    exe.device.graph_kernel_node_get_attribute(handle, number, row.ctypes.data)
-    return row[0]
 
 
 def test_every_attribute_is_a_call_in_the_order_of_the_driver():

@@ -26,6 +26,7 @@ from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_known, require_unallocated
 from graphdsl.drivers.emulator.attributes import default_attribute
+from graphdsl.drivers.emulator.batch import BATCH_MEM_OP
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
@@ -61,6 +62,7 @@ from graphdsl.drivers.structs import (
     FREE_NODE,
     NODE_PARAMS,
     NODE_TYPE_ALLOC,
+    NODE_TYPE_BATCH_MEM_OP,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
     NODE_TYPE_EVENT_RECORD,
@@ -128,6 +130,7 @@ class Emulator(OneByOne):
     """
 
     emulated = True
+    survives_fork = True
 
     def __init__(
         self,
@@ -478,7 +481,7 @@ class Emulator(OneByOne):
         return handle
 
     def _add_alloc(self, graph: Graph, address: Address) -> Handle:
-        region = read_alloc(self._machine, nodes.struct_at(address, ALLOC_NODE))
+        region = read_alloc(self._machine, self.ordinal, nodes.struct_at(address, ALLOC_NODE))
         graph.root.allocations.append(region)
         graph.own.append(region)
         ctypes.c_uint64.from_address(address + ALLOC_NODE.fields["address"][1]).value = region.base  # type: ignore[index]
@@ -726,7 +729,11 @@ class Emulator(OneByOne):
 
 def _kind_of(node_type: int) -> NodeKind:
     """The kind of node that a type in a `NODE_PARAMS` stands for."""
-    kind = {NODE_TYPE_EVENT_RECORD: EVENT_RECORD, NODE_TYPE_EVENT_WAIT: EVENT_WAIT}.get(node_type)
+    kind = {
+        NODE_TYPE_EVENT_RECORD: EVENT_RECORD,
+        NODE_TYPE_EVENT_WAIT: EVENT_WAIT,
+        NODE_TYPE_BATCH_MEM_OP: BATCH_MEM_OP,
+    }.get(node_type)
     if kind is None:
         raise Problem(f"the emulator has no nodes of type {node_type}", NOT_SUPPORTED)
     return kind

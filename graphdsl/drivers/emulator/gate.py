@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from graphdsl.drivers.emulator.problems import NOT_PERMITTED, Problem
+from graphdsl.drivers.forks import tell_of_forks
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import postponed
 
@@ -31,10 +32,15 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._ended = threading.Condition(self.lock)
+        self.after_fork()
+        tell_of_forks(self)
         self.history: deque[str] = deque(maxlen=_HISTORY)
         self._planned: dict[str, list[tuple[int, int]]] = {}
+
+    def after_fork(self) -> None:
+        """Open: whoever was inside is not in this process."""
+        self.lock = threading.RLock()
+        self._ended = threading.Condition(self.lock)
 
     def fail_next(self, call: str, code: int, after: int = 0) -> None:
         """Make a coming call of a driver function fail before it does anything.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.gate import Gate
+from graphdsl.drivers.forks import tell_of_forks
 
 
 class Launch:
@@ -56,6 +57,7 @@ class InFlight:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._streams: dict[Handle, deque[Launch]] = {}  # those that a thread is at work for, and only those
+        tell_of_forks(self)
 
     def last(self, stream: Handle) -> Launch | None:
         """The last launch in a stream; None if all have ended."""
@@ -96,6 +98,9 @@ class InFlight:
                 self._gate.announce()
             del self._streams[stream]
 
-    def forget(self) -> None:
-        """In a forked child: the threads that were at work are the parent's."""
+    def after_fork(self) -> None:
+        """Forget what was in flight: the threads that are at work for it are not in this process."""
+        for launches in self._streams.values():
+            for launch in launches:
+                launch.done = True
         self._streams.clear()

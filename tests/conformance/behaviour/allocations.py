@@ -115,6 +115,7 @@ def frees_elsewhere(t: Recorder, gpu: Gpu) -> None:
     graph, other = Graph(gpu), Graph(gpu)
     alloc = graph.alloc(_SIZE)
     ready = graph.instantiate()
+    t.note("cuMemFree before a launch", ask(driver.cuMemFree, alloc.address))
     t.expect("launch", ready.launch(), SUCCESS)
     t.expect("cuMemFree", ask(driver.cuMemFree, alloc.address), SUCCESS)
     t.expect("launch after it", ready.launch(), SUCCESS)

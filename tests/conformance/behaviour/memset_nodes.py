@@ -41,7 +41,9 @@ def values(t: Recorder, gpu: Gpu) -> None:
 
 @trial("C-4.1", "The pitch is ignored for one row; for several it is at least a row, in whole elements.")
 def memset_pitches(t: Recorder, gpu: Gpu) -> None:
-    memory = gpu.memory()
+    memory, most = gpu.memory(), gpu.attribute("MAX_PITCH")
+    t.note("2 rows, pitch over the maximum, in less memory", filled(gpu, memory, 1, 1, 2, pitch=most + 1))
+    t.note("2 rows, pitch over the maximum, in enough", filled(gpu, gpu.memory(most + 4096), 1, 1, 2, pitch=most + 1))
     for name, extent, pitch, wanted in (
         ("one row, pitch 3", (8, 1), 3, SUCCESS),
         ("one row, pitch 2**33", (8, 1), 1 << 33, SUCCESS),
