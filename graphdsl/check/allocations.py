@@ -208,17 +208,16 @@ def allocating_child(context: Context, found: Found) -> Iterator[Finding]:
     scratch >> g.child(inner) >> g.free(scratch)
     ```
     """
-    for node in context.nodes:
-        if isinstance(node, ChildNode):
-            kinds = {type(inner) for inner in node.body.all_nodes}
-            if ConditionalNode in kinds and kinds & {AllocNode, FreeNode}:
-                yield found(
-                    "a child graph that allocates memory holds no conditional nodes",
-                    node=node,
-                    field="graph",
-                    value=node.graph,
-                    remedy="Allocate in the graph that holds the child, and bind the array.",
-                )
+    for node in context.of_kind(ChildNode):
+        kinds = {type(inner) for inner in node.body.all_nodes}
+        if ConditionalNode in kinds and kinds & {AllocNode, FreeNode}:
+            yield found(
+                "a child graph that allocates memory holds no conditional nodes",
+                node=node,
+                field="graph",
+                value=node.graph,
+                remedy="Allocate in the graph that holds the child, and bind the array.",
+            )
 
 
 @rule("GD406", "error", "Copies and memsets of allocated memory stand beside its alloc node", subject="graph")
@@ -269,7 +268,7 @@ def copied_inside(context: Context, found: Found) -> Iterator[Finding]:
 
 def _uses(context: Context) -> Iterator[tuple[Node, Buffer]]:
     """Each node that uses memory which the graph allocates, with the memory, once."""
-    for node in context.nodes:
+    for node in context.nodes if context.of_kind(AllocNode) else ():  # most graphs allocate nothing
         if isinstance(node, AllocNode):
             continue
         for buffer in dict.fromkeys(operand for _, operand in named_operands(node)):
@@ -289,14 +288,12 @@ class _Places:
     """
 
     def __init__(self, context: Context) -> None:
-        self.allocs: dict[Buffer, AllocNode] = {}
         self.frees: dict[Buffer, list[FreeNode]] = {}
-        for node in context.nodes:
-            if isinstance(node, AllocNode):
-                self.allocs[node.array] = node
-            elif isinstance(node, FreeNode):
-                self.frees.setdefault(node.array, []).append(node)
-        self._owners = {id(body): owner for owner in context.nodes for body in owner.bodies}
+        self.allocs = {node.array: node for node in context.of_kind(AllocNode)}
+        for free in context.of_kind(FreeNode):
+            self.frees.setdefault(free.array, []).append(free)
+        holders: list[Node] = context.of_kind(ChildNode, ConditionalNode)
+        self._owners = {id(body): owner for owner in holders for body in owner.bodies}
         self._after = cache(lambda node: frozenset(nx.descendants(node.definition.dag, node.name)))
 
     def ordered(self, before: Node, after: Node) -> bool:

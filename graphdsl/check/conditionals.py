@@ -121,9 +121,8 @@ def one_node_per_condition(context: Context, found: Found) -> Iterator[Finding]:
     ```
     """
     asking: dict[Condition, list[ConditionalNode]] = {}
-    for node in context.nodes:
-        if isinstance(node, ConditionalNode):
-            asking.setdefault(node.condition, []).append(node)
+    for node in context.of_kind(ConditionalNode):
+        asking.setdefault(node.condition, []).append(node)
     for name, operand in context.definition.operands.items():
         if not isinstance(operand, Condition):
             continue
@@ -162,8 +161,8 @@ def undefined_condition(context: Context, found: Found) -> Iterator[Finding]:
     g.if_(g.condition("large", default=0))
     ```
     """
-    for node in context.nodes:
-        if isinstance(node, ConditionalNode) and node.condition.default is None:
+    for node in context.of_kind(ConditionalNode):
+        if node.condition.default is None:
             setters = [kernel for kernel in context.kernels if _sets(context, kernel, node.condition)]
             if not _any_before(context, node, setters):
                 there = f"{_names(setters)} not ordered before it" if setters else "no kernel sets it"
@@ -205,8 +204,8 @@ def endless_loop(context: Context, found: Found) -> Iterator[Finding]:
         body.kernel(step, grid=1, block=1, args=(more, x))
     ```
     """
-    for node in context.nodes:
-        if isinstance(node, ConditionalNode) and node.form == "while":
+    for node in context.of_kind(ConditionalNode):
+        if node.form == "while":
             inside = (inner for body in node.bodies for inner in body.all_nodes)
             if not any(_sets(context, inner, node.condition) for inner in inside):
                 yield found(

@@ -23,7 +23,7 @@ from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.sources import SourceKernel
@@ -182,14 +182,14 @@ class Context:
         self.disabled: frozenset[str] = frozenset()
         self._images = images
         self._compile = compile
-        by_type: dict[type[Node], list[Any]] = {}
+        self._by_type: dict[type[Node], list[Any]] = {}
         for node in self.nodes:
-            by_type.setdefault(type(node), []).append(node)
-        self.kernels: list[KernelNode] = by_type.get(KernelNode, [])
-        self.copies: list[MemcpyNode] = by_type.get(MemcpyNode, [])
-        self.memsets: list[MemsetNode] = by_type.get(MemsetNode, [])
+            self._by_type.setdefault(type(node), []).append(node)
+        self.kernels: list[KernelNode] = self.of_kind(KernelNode)
+        self.copies: list[MemcpyNode] = self.of_kind(MemcpyNode)
+        self.memsets: list[MemsetNode] = self.of_kind(MemsetNode)
         self.transfers: list[MemcpyNode | MemsetNode] = [*self.copies, *self.memsets]
-        self.hosts: list[HostNode] = by_type.get(HostNode, [])
+        self.hosts: list[HostNode] = self.of_kind(HostNode)
         self.failures: dict[Expr, str] = {}
         self._known: set[Param] = set()
         self._evaluated: dict[Expr, Any] = {}
@@ -223,6 +223,21 @@ class Context:
             for level in self.definition.levels
         ]
         return Flow(self.nodes, levels, {index[name] for name in self.disabled}, self.values)
+
+    def of_kind(self, *kinds: type[NodeType]) -> list[NodeType]:
+        """The nodes of some kinds, kind by kind."""
+        return [node for kind in kinds for node in self._by_type.get(kind, ())]
+
+    @cached_property
+    def programmatic_edges(self) -> list[tuple[Node, Node, dict[str, Any]]]:
+        """The edges of all levels that are not full: their ends, and their attributes in the DAG."""
+        return [
+            (level.dag.nodes[source]["node"], level.dag.nodes[target]["node"], edge)
+            for level in self.levels
+            for source, targets in level.dag.adjacency()
+            for target, edge in targets.items()
+            if edge["port"] != "default"
+        ]
 
     # Operands
 

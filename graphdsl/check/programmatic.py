@@ -26,11 +26,8 @@ class _Edge(NamedTuple):
 
 
 def _programmatic_edges(context: Context) -> Iterator[_Edge]:
-    for level in context.levels:
-        nodes = level.dag.nodes
-        for source, target, data in level.dag.edges.data():
-            if data["port"] != "default":
-                yield _Edge(nodes[source]["node"], nodes[target]["node"], data["port"], data["locations"][0])
+    for source, target, edge in context.programmatic_edges:
+        yield _Edge(source, target, edge["port"], edge["locations"][0])
 
 
 def _between_kernels(context: Context) -> Iterator[tuple[_Edge, KernelImage | None, KernelImage | None]]:
