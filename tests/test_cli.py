@@ -102,6 +102,40 @@ def test_check_gives_json(run, text, status):
     )
 
 
+SOURCES = """
+    import numpy as np
+
+    import graphdsl as gd
+
+    CODE = '''
+    extern "C" __global__ void scale(const float* x, float* y, float gain, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = gain * x[i];
+    }'''
+
+    g = gd.Graph("sources")
+    n = g.param("n", np.int32, default=64)
+    x, y = g.device_array("x", 64, np.float32), g.device_array("y", 64, np.float32)
+    scale = gd.cuda_source(CODE, "scale")
+    g.memset(x, 1) >> g.kernel(scale, grid=gd.cdiv(n, 32), block=32, args=(x, y, 2.0, n), name="run")
+"""
+
+
+def test_kernels_in_other_languages_need_no_gpu(run):
+    assert run(SOURCES, "check")[0] == 0
+    assert "scale<<<cdiv(n, 32), 32>>>" in run(SOURCES, "dot")[1]
+    status, said, _ = run(SOURCES, "trace")
+    assert status == 0
+    assert "scale(float32*, float32*, float32, int32)" in said
+    status, said, _ = run(SOURCES.replace("2.0, n)", "n, 2.0)"), "check", "--json")
+    assert status == 2
+    found = [(found["code"], found["node"], found["field"]) for found in json.loads(said)["findings"]]
+    assert [each for each in found if each[0] != "GD702"] == [
+        ("GD226", "run", "argument 'gain'"),
+        ("GD226", "run", "argument 'n'"),
+    ]
+
+
 # dot, draw, show
 
 

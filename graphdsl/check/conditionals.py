@@ -14,7 +14,7 @@ from graphdsl.declare.condition import Condition
 from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
 
 if TYPE_CHECKING:
-    from graphdsl.compile.image import Leaf
+    from graphdsl.compile.image import ParameterLayout
 
 _IN_BODIES = ("kernel", "memcpy", "memset", "empty", "child", "conditional")
 
@@ -273,11 +273,15 @@ def _sets(context: Context, node: Node, condition: Condition) -> bool:
     if image is None:
         return any(operand is condition for _, operand in named_operands(node))
     places = image.graph_calls.conditions
-    return places is None or any(_at(node, image.layout.leaves[place]) is condition for place in places)
+    return places is None or any(_at(node, image.layout, place) is condition for place in places)
 
 
-def _at(node: KernelNode, leaf: Leaf) -> Any:
-    """What stands where a value among the packed arguments comes from."""
+def _at(node: KernelNode, layout: ParameterLayout, place: int) -> Any:
+    """What stands where a parameter of the compiled kernel comes from; None if it comes from no argument."""
+    start, _ = layout.parameters[place]
+    leaf = next((leaf for leaf in layout.leaves if leaf.offset == start), None)
+    if leaf is None:
+        return None
     operand, path = node.args[leaf.argument], leaf.path
     while path[:1] == ("item",):
         operand, path = operand[path[1]], path[2:]

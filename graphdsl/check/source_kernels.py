@@ -1,13 +1,16 @@
-"""Rules about kernels that are not Numba's: codes GD226 to GD228."""
+"""Rules about kernels that are not Numba's: codes GD226 to GD229."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from graphdsl.check.context import Context, Launches, sentences
 from graphdsl.check.kernels import misfits, of_compiler, uncompiled, written
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.declare.expressions import Expr
+from graphdsl.declare.operands import Array
 from graphdsl.declare.sources import SourceKernel
 
 
@@ -127,3 +130,60 @@ def compiled_launch(context: Launches, found: Found) -> Iterator[Finding]:
                         context.origin(*written(launch, "shared_bytes")), "Give it as many, or leave it out."
                     ),
                 )
+
+
+@rule("GD229", "error", "Multiples that a kernel counts on")
+def multiples(context: Context, found: Found) -> Iterator[Finding]:
+    """An address of vectors, such as `float4*`, is a multiple of their size; an address or a number that Triton took
+    to be a multiple of 16 when it compiled the kernel is one.
+
+    Triton looks at the values that a kernel is compiled with: with 1024, it compiles for multiples of 16.
+
+    **Why.** A misaligned vector ends the launch with `CUDA_ERROR_MISALIGNED_ADDRESS`. A number that is none of the
+    multiples makes the kernel compute something else, and nothing tells.
+
+    **Source.** CUDA C++ Programming Guide, "Built-in Vector Types"; Triton, `do_not_specialize`.
+
+    **Remedy.** Begin views of vectors at whole vectors. Compile a kernel of Triton with a value that is no multiple of
+    16, or list the parameter in `do_not_specialize`.
+
+    **Wrong**
+
+    ```python wrong
+    fill = gd.cuda_source('extern "C" __global__ void fill(float4* y) { y->x = 1; }', "fill")
+    g.kernel(fill, grid=1, block=1, args=y[1:])
+    ```
+
+    **Right**
+
+    ```python right
+    fill = gd.cuda_source('extern "C" __global__ void fill(float4* y) { y->x = 1; }', "fill")
+    g.kernel(fill, grid=1, block=1, args=y[4:])
+    ```
+    """
+    for node in context.kernels:
+        for index, operand in enumerate(node.args):
+            divisor = node.kernel.divisor(index)
+            value = _number_of(context, operand) if divisor > 1 else None
+            if value is not None and value % divisor:
+                yield found(
+                    f"parameter {index}: the kernel counts on a multiple of {divisor}, and this is "
+                    f"{f'at byte {value}' if isinstance(operand, Array) else value}",
+                    node=node,
+                    field=node.argument_name(index),
+                    value=operand,
+                    remedy=sentences(
+                        context.origin(operand) if isinstance(operand, Expr) else None,
+                        "Pass a multiple, or compile the kernel for other values.",
+                    ),
+                )
+
+
+def _number_of(context: Context, operand: Any) -> int | None:
+    """The number that is passed for an operand: of an array, the part of its address that is known."""
+    if isinstance(operand, Array):
+        region = context.region(operand)
+        base = context.values.get(operand.buffer.name, 0)  # known to updates; multiples of 256 where it is ours
+        return None if region is None else int(base + region.offset)
+    value = context.value(operand) if isinstance(operand, Expr) else operand
+    return value if isinstance(value, int) else None

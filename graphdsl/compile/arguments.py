@@ -128,7 +128,7 @@ class _Place:
         self.index = index
         self.size = size
         declared = kernel.types[index] if kernel.types is not None and index < len(kernel.types) else None
-        self.name = str(index) if declared is None else declared.name
+        self.field = f"args[{index}]" if declared is None else f"argument {declared.name!r}"
         self.declared = None if declared is None else declared.type
 
     def type_of(self, operand: Any) -> Any:
@@ -270,7 +270,7 @@ class _Place:
     def _refused(self, operand: Any, rule: str, remedy: str) -> CompileError:
         return CompileError(
             f"parameter {self.index}: {rule}",
-            field=f"argument {self.name!r}",
+            field=self.field,
             value=number_text(operand),
             remedy=remedy,
         )

@@ -147,7 +147,7 @@ class KernelImage:
     max_threads : int
         Threads that a block may have with so many registers and the kernel's launch bounds.
     ptx : str
-        The PTX that the machine code was made from; empty if it was made in another way.
+        The PTX that the machine code was made from; empty if nobody knows.
     block : tuple of three int, or None
         The only block that it can be launched with, if it was compiled for one.
     least_shared_bytes : int

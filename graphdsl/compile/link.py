@@ -121,10 +121,12 @@ def _object(code: Code, arch: str, include_paths: Iterable[str]) -> Any:
         # As PTX it could not be made here: cuda.core then asks the driver whether it could load that.
         try:
             options = {"relocatable_device_code": True}
-            return compile_cpp(code.data.decode(), code.name, arch, options=options, include_paths=list(include_paths))
+            return compile_cpp(
+                code.data.decode(), code.name, arch, options=options, include_paths=list(include_paths)
+            ).code
         except SourceError as problem:
             raise CompileError(
-                f"NVRTC does not compile it: {problem.essence()}",
+                f"NVRTC does not compile it: {problem.where}{problem.essence()}",
                 field="link",
                 value=code.name,
                 remedy="Correct the CUDA C++ source.",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cuda import pathfinder
+from cuda.bindings import nvrtc
 from cuda.core import ObjectCode, Program, ProgramOptions
 
 from graphdsl.errors import CompileError
@@ -31,6 +32,9 @@ class Complaint(NamedTuple):
     file: str
     line: int
     text: str
+
+
+_MOST_SAID = 3
 
 
 class SourceError(Exception):
@@ -55,13 +59,36 @@ class SourceError(Exception):
         """True if it uses the device runtime, which only relocatable code has."""
         return bool(re.search(r'identifier "cuda\w+" is undefined|runtime APIs are not declared', self.log))
 
+    @property
+    def where(self) -> str:
+        """The place of the first error, as compilers write it; empty if it has none."""
+        return f"{self.complaints[0].file}({self.complaints[0].line}): error: " if self.complaints else ""
+
     def essence(self) -> str:
         """What is wrong, in one line."""
         said = [complaint.text for complaint in self.complaints]
         if not said:
             said = [line.strip() for line in self.log.splitlines() if "error" in line.lower()] or [self.log.strip()]
-        more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
-        return said[0].rstrip(".") + more
+        more = f" (and {len(said) - _MOST_SAID} more)" if len(said) > _MOST_SAID else ""
+        return "; ".join(text.rstrip(".") for text in said[:_MOST_SAID]) + more
+
+
+class Compiled(NamedTuple):
+    """What NVRTC made of a source.
+
+    Attributes
+    ----------
+    code : ObjectCode
+        The machine code.
+    ptx : str
+        The PTX that it was made from.
+    symbols : dict of str to str
+        The symbol of each expression that was asked for.
+    """
+
+    code: ObjectCode
+    ptx: str
+    symbols: dict[str, str]
 
 
 def compile_cpp(
@@ -72,7 +99,7 @@ def compile_cpp(
     options: Mapping[str, Any] | None = None,
     include_paths: Sequence[str] = (),
     expressions: Sequence[str] = (),
-) -> ObjectCode:
+) -> Compiled:
     """Machine code of a CUDA C++ source.
 
     Parameters
@@ -88,7 +115,7 @@ def compile_cpp(
     include_paths : sequence of str
         Where headers are found, before those of the toolkit.
     expressions : sequence of str
-        Kernels with template arguments that the code must have; ``symbol_mapping`` of the result gives their symbols.
+        Kernels with template arguments that the code must have.
 
     Raises
     ------
@@ -109,10 +136,26 @@ def compile_cpp(
             value=repr(given),
             remedy="The names are those of cuda.core.ProgramOptions.",
         ) from None
+    program = None
     try:
-        return Program(code, "c++", options=made).compile("cubin", name_expressions=tuple(expressions))
+        program = Program(code, "c++", options=made)
+        compiled = program.compile("cubin", name_expressions=tuple(expressions))
+        ptx = _ptx(program)
     except Exception as problem:  # cuda.core has an error of its own, and raises others for options
         raise SourceError(str(problem).replace("\0", "").partition("compilation log:")[2] or str(problem)) from problem
+    finally:
+        del program  # its destructor fails where the garbage collector finds it in a traceback
+    symbols = {name: bytes(symbol).decode() for name, symbol in compiled.symbol_mapping.items()}
+    return Compiled(compiled, ptx, symbols)
+
+
+def _ptx(program: Program) -> str:
+    """The PTX that a program went through; cuda.core would compile once more, and ask the driver what it takes."""
+    result, size = nvrtc.nvrtcGetPTXSize(program.handle)
+    text = b" " * size
+    if result == nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        (result,) = nvrtc.nvrtcGetPTX(program.handle, text)
+    return text.rstrip(b"\0").decode() if result == nvrtc.nvrtcResult.NVRTC_SUCCESS else ""
 
 
 def toolkit_include_paths() -> list[str]:

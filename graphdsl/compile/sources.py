@@ -34,10 +34,21 @@ Target = tuple[int, int]
 
 
 class Build:
-    """What a compiler made: a cubin, which kernels may share, and the symbols of those with template arguments."""
+    """What a compiler made, which several kernels may share.
 
-    def __init__(self, cubin: bytes, symbols: dict[str, str] | None = None) -> None:
+    Attributes
+    ----------
+    cubin : bytes
+        The machine code.
+    ptx : str
+        The PTX that it was made from, if it was.
+    symbols : dict of str to str
+        The symbols of kernels with template arguments.
+    """
+
+    def __init__(self, cubin: bytes, ptx: str = "", symbols: dict[str, str] | None = None) -> None:
         self.cubin = cubin
+        self.ptx = ptx
         self.symbols = symbols or {}
 
 
@@ -189,12 +200,20 @@ def _cached(parts: Any, make: Callable[[], Build]) -> Build:
         return make()
     found = _builds.get(key)
     if found is None:
-        stored = cache.read(key)
-        found = make() if stored is None else Build(stored[1], stored[0].get("symbols"))
-        if stored is None:
-            cache.write(key, {"symbols": found.symbols}, found.cubin)
+        found = _stored(key)
+        if found is None:
+            found = make()
+            header = {"symbols": found.symbols, "cubin_bytes": len(found.cubin)}
+            cache.write(key, header, found.cubin + found.ptx.encode())
         _builds[key] = found
     return found
+
+
+def _stored(key: str) -> Build | None:
+    """What the disk has under a fingerprint."""
+    header, payload = cache.read(key) or ({}, b"")
+    size = header.get("cubin_bytes")
+    return None if size is None else Build(payload[:size], payload[size:].decode(), header["symbols"])
 
 
 def _cuda(kernel: SourceKernel, target: Target, headers: Headers) -> Build:
@@ -227,9 +246,8 @@ def _compiled(kernel: SourceKernel, target: Target, headers: Headers, expression
             made = make(options=options | {"relocatable_device_code": True})
     except SourceError as problem:
         raise _refused(kernel, problem) from problem
-    symbols = {name: symbol.decode() for name, symbol in made.symbol_mapping.items()}
-    cubin = bytes(made.code)
-    return Build(_linked(kernel, cubin, target) if relocatable else cubin, symbols)
+    cubin = bytes(made.code.code)
+    return Build(_linked(kernel, cubin, target) if relocatable else cubin, made.ptx, made.symbols)
 
 
 def _linked(kernel: SourceKernel, cubin: bytes, target: Target) -> bytes:
@@ -284,7 +302,7 @@ def _ptx(kernel: SourceKernel, target: Target, headers: Headers) -> Build:
 
 def _assembled(kernel: SourceKernel, target: Target) -> Build:
     try:
-        return Build(link([Code("ptx", kernel.code, kernel.name)], target))
+        return Build(link([Code("ptx", kernel.code, kernel.name)], target), kernel.code.decode())
     except CompileError as problem:
         raise CompileError(
             f"the PTX of {kernel!r} does not become machine code: {problem.rule}",
@@ -360,9 +378,9 @@ def _image(kernel: SourceKernel, types: Types, code: MachineCode) -> KernelImage
         shared_bytes=resources.shared_bytes,
         registers=resources.registers,
         max_threads=resources.max_threads,
-        ptx=kernel.code.decode() if kernel.form == "ptx" else "",
-        block=kernel.block or resources.block,
-        least_shared_bytes=kernel.shared_bytes,
+        ptx=code.build.ptx,
+        block=kernel.demands.block or resources.block,
+        least_shared_bytes=kernel.demands.shared_bytes,
         loaded=kernel.origin if kernel.form == "loaded" else None,
     )
 

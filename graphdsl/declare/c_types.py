@@ -50,10 +50,21 @@ class Value(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """One parameter of a kernel; without a name in the text, its number is its name."""
+    """One parameter of a kernel.
+
+    Attributes
+    ----------
+    name : str
+        Its name; without one in the text, its number.
+    type : Pointer or Value
+        What it takes.
+    divisor : int
+        What the address or the number is a multiple of: the kernel counts on it.
+    """
 
     name: str
     type: Pointer | Value
+    divisor: int = 1
 
 
 def parse(signature: Any, aliases: Mapping[str, str] | None = None) -> tuple[Parameter, ...]:
@@ -154,7 +165,7 @@ def _parameter(part: Any, number: str, aliases: Mapping[str, str], signature: An
     _, deeper, last = head.rpartition("*")
     readonly = "const" in (last if deeper else head).split()
     element = np.dtype(np.uint64) if deeper else _known(head)
-    return Parameter(name or number, Pointer(f"{_spelled(head)}*", element, readonly))
+    return Parameter(name or number, Pointer(f"{_spelled(head)}*", element, readonly), _alignment(element))
 
 
 def _dtype(given: Any, signature: Any) -> np.dtype[Any]:
@@ -256,6 +267,11 @@ _NAMED: dict[str, np.dtype[Any]] = {
         for name in names.split()
     },
 }
+
+
+def _alignment(element: np.dtype[Any] | None) -> int:
+    """What the address of a vector is a multiple of: vectors of two and of four are read at once, up to 16 bytes."""
+    return 1 if element is None or len(element.names or ()) not in (2, 4) else min(element.itemsize, 16)
 
 
 def holds(element: np.dtype[Any] | None, dtype: np.dtype[Any]) -> bool:

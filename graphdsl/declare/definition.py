@@ -277,7 +277,8 @@ class Definition(Level):
             `graphdsl.ptx`, `graphdsl.cubin` or `graphdsl.triton` gives, a ``Kernel`` of cuda.core, or a kernel that
             Triton compiled.
         grid, block : int, Expr, or tuple of up to three of them
-            Blocks in the grid and threads in a block, x first. A kernel of Triton brings its block.
+            Blocks in the grid and threads in a block, x first. A kernel of Triton brings its block, and is cooperative
+            where it was compiled to be.
         args : iterable
             One operand for each parameter: `Buffer`, `View`, `Param`, `Expr`, number, bool, or a tuple of these; for
             kernels that are not Python also None for null, and structures as records or bytes. A single one may stand
@@ -302,6 +303,8 @@ class Definition(Level):
         made = as_kernel(kernel, node=name)
         if isinstance(made, SourceKernel) and signature is not None:
             made, signature = made.signed(signature), None
+        if made.demands.cooperative:
+            attributes = {"cooperative": True, **attributes}
         full = self._node_name(name, made.name.strip("<>"))
         node = KernelNode(
             full,
@@ -310,7 +313,7 @@ class Definition(Level):
             made,
             dim3(grid, full, "grid"),
             block_of(block, made, full),
-            extent(made.shared_bytes if shared_bytes is None else shared_bytes, full, "shared_bytes"),
+            extent(made.demands.shared_bytes if shared_bytes is None else shared_bytes, full, "shared_bytes"),
             kernel_arguments(args, full, made),
             signature,
             launch_attributes(full, attributes) if attributes else None,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphdsl.declare.c_types import Parameter, Pointer, Value, parse
+from graphdsl.declare.kernel import Demands
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import DeclarationError
 
@@ -59,8 +60,12 @@ def triton(compiled: Any, *, signature: str | Sequence[Any] | None = None, emula
         )
     if "cubin" not in asm:
         raise _refused("a graph takes machine code for CUDA", ", ".join(asm), "Compile it for a CUDA device.")
-    for what, remedy in _unsupported(metadata):
-        raise _refused(f"a graph launches it without {what}", str(metadata.name), remedy)
+    if getattr(metadata, "num_ctas", 1) != 1 or math.prod(getattr(metadata, "cluster_dims", None) or (1,)) != 1:
+        raise _refused(
+            "Triton counts a cluster of blocks as one in the grid, and a graph counts blocks",
+            str(metadata.name),
+            "Compile it with num_ctas=1.",
+        )
     types = _types(compiled, str(metadata.name)) if signature is None else parse(signature)
     scratch = [name for name in _SCRATCH if getattr(metadata, f"{name}_size", 0)]
     if scratch:  # what is needed is an argument like any other, and so is what stands before it
@@ -76,30 +81,31 @@ def triton(compiled: Any, *, signature: str | Sequence[Any] | None = None, emula
         str(metadata.name),
         types=types,
         emulate=emulate,
-        block=(int(metadata.num_warps) * int(warp), 1, 1),
-        shared_bytes=int(metadata.shared),
+        demands=Demands(
+            (int(metadata.num_warps) * int(warp), 1, 1),
+            int(metadata.shared),
+            bool(getattr(metadata, "launch_cooperative_grid", False)),
+        ),
         hidden=hidden,
         origin=compiled,
     )
 
 
-def _unsupported(metadata: Any) -> Iterator[tuple[str, str]]:
-    clusters = math.prod(getattr(metadata, "cluster_dims", None) or (1,))
-    if getattr(metadata, "num_ctas", 1) != 1 or clusters != 1:
-        yield "clusters, and it was compiled for clusters of blocks", "Compile it with num_ctas=1."
-    if getattr(metadata, "launch_cooperative_grid", False):
-        yield "a cooperative grid, and it was compiled for one", "Compile it without launch_cooperative_grid."
-
-
 def _types(compiled: Any, name: str) -> tuple[Parameter, ...]:
-    signature = getattr(getattr(compiled, "src", None), "signature", None)
-    if not isinstance(signature, dict):
+    source = getattr(compiled, "src", None)
+    signature, attributes = getattr(source, "signature", None), getattr(source, "attrs", None) or {}
+    if not isinstance(signature, Mapping):
         raise _refused("what Triton compiled it for cannot be read", name, 'Pass signature="float* x, int n".')
     return tuple(
-        Parameter(str(parameter), _type(kind, f"{name}.{parameter}"))
-        for parameter, kind in signature.items()
+        Parameter(str(parameter), _type(kind, f"{name}.{parameter}"), _divisor(attributes.get((index,))))
+        for index, (parameter, kind) in enumerate(signature.items())
         if kind != _CONSTANT
     )
+
+
+def _divisor(attributes: Sequence[Sequence[Any]] | None) -> int:
+    """What Triton took an argument to be a multiple of, by the values that it was compiled with."""
+    return max((int(value) for name, value in attributes or () if name == "tt.divisibility"), default=1)
 
 
 def _type(kind: Any, where: str) -> Pointer | Value:

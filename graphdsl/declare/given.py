@@ -219,14 +219,14 @@ def dim3(dims: Any, node: str, field: str) -> Dim3:
 
 def block_of(block: Any, kernel: Kernel, node: str) -> Dim3:
     """The block of a launch: as given, or the one that the kernel brings."""
-    if block is None and kernel.block is None:
+    if block is None and kernel.demands.block is None:
         raise DeclarationError(
             "a launch has a block of threads, and only some kernels of Triton bring one",
             node=node,
             field="block",
             remedy="Pass block=, such as block=256.",
         )
-    return dim3(kernel.block if block is None else block, node, "block")
+    return dim3(kernel.demands.block if block is None else block, node, "block")
 
 
 def extent(value: Any, node: str, field: str) -> Extent:

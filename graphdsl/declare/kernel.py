@@ -11,12 +11,30 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphdsl.errors import DeclarationError
 
 # What changes the code that Numba makes. The rest of a decorator's options concern Numba's own launches.
 _CODE_OPTIONS = ("debug", "lineinfo", "opt", "fastmath", "link", "launch_bounds", "max_registers", "inline")
+
+
+class Demands(NamedTuple):
+    """What every launch of a kernel has, because it was compiled so.
+
+    Attributes
+    ----------
+    block : tuple of three int, or None
+        The block, if there is only one.
+    shared_bytes : int
+        Dynamic shared memory of a block, in bytes, at least.
+    cooperative : bool
+        True if all blocks run at once.
+    """
+
+    block: tuple[int, int, int] | None = None
+    shared_bytes: int = 0
+    cooperative: bool = False
 
 
 class Kernel:
@@ -38,17 +56,14 @@ class Kernel:
         Compiler options given to the decorator: ``fastmath``, ``debug``, ``link`` and so on.
     counted : bool
         True if the number of parameters is known here, and not only to the machine code.
-    block : tuple of three int, or None
-        The block that every launch has, if it was compiled for one.
-    shared_bytes : int
-        The dynamic shared memory that every launch has at least, in bytes.
+    demands : Demands
+        What every launch has.
     """
 
     __slots__ = ("__weakref__", "function", "name", "options", "parameters", "positions", "signatures")
     function: Any
     counted: bool = True
-    block: tuple[int, int, int] | None = None
-    shared_bytes: int = 0
+    demands = Demands()
 
     def __init__(
         self, function: Callable[..., Any], signatures: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None
@@ -59,6 +74,10 @@ class Kernel:
         self.positions = {name: position for position, name in enumerate(self.parameters)}
         self.signatures = signatures
         self.options = dict(options or {})
+
+    def divisor(self, argument: int) -> int:
+        """What an argument is a multiple of, because the kernel was compiled so."""
+        return 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # one object for one function

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from graphdsl.declare.c_types import Parameter, Pointer, Value, parse
 from graphdsl.declare.cpp import identifier, kernel_parameters
-from graphdsl.declare.kernel import Kernel, as_kernel
+from graphdsl.declare.kernel import Demands, Kernel, as_kernel
 from graphdsl.errors import DeclarationError
 
 Form = Literal["cuda", "ptx", "cubin", "loaded"]
@@ -40,10 +40,6 @@ class SourceKernel(Kernel):
         What it takes, as declared or read from the source text; None if only the machine code tells.
     path : str or None
         The file that the source text was read from.
-    block : tuple of three int, or None
-        The block that it was compiled for, if it was compiled for one.
-    shared_bytes : int
-        Dynamic shared memory that it was compiled to have, in bytes.
     hidden : int
         Addresses that its compiler may add behind the parameters, and that may be null.
     origin : object or None
@@ -51,7 +47,7 @@ class SourceKernel(Kernel):
     """
 
     __slots__ = (
-        "_signed", "block", "code", "counted", "entry", "form", "hidden", "origin", "path", "shared_bytes", "types"
+        "_signed", "code", "counted", "demands", "entry", "form", "hidden", "origin", "path", "types"
     )  # fmt: skip
 
     def __init__(
@@ -64,8 +60,7 @@ class SourceKernel(Kernel):
         options: Mapping[str, Any] | None = None,
         emulate: Any = None,
         path: str | None = None,
-        block: tuple[int, int, int] | None = None,
-        shared_bytes: int = 0,
+        demands: Demands = Kernel.demands,
         hidden: int = 0,
         origin: Any = None,
     ) -> None:
@@ -82,8 +77,7 @@ class SourceKernel(Kernel):
         self.signatures = ()
         self.options = dict(options or {})
         self.path = path
-        self.block = block
-        self.shared_bytes = shared_bytes
+        self.demands = demands
         self.hidden = hidden
         self.origin = origin
         self._signed: dict[Any, SourceKernel] = {}
@@ -91,7 +85,12 @@ class SourceKernel(Kernel):
     @property
     def reads(self) -> frozenset[str]:
         """Names of the pointers through which it only reads, as ``const`` says."""
-        return frozenset(name for name, kind in self.types or () if isinstance(kind, Pointer) and kind.readonly)
+        return frozenset(
+            each.name for each in self.types or () if isinstance(each.type, Pointer) and each.type.readonly
+        )
+
+    def divisor(self, argument: int) -> int:
+        return self.types[argument].divisor if self.types is not None and argument < len(self.types) else 1
 
     def signed(self, signature: Any) -> SourceKernel:
         """The same kernel with other types declared; the same object for the same signature."""
@@ -106,8 +105,7 @@ class SourceKernel(Kernel):
                 options=self.options,
                 emulate=self.function,
                 path=self.path,
-                block=self.block,
-                shared_bytes=self.shared_bytes,
+                demands=self.demands,
                 hidden=self.hidden,
                 origin=self.origin,
             )
@@ -146,8 +144,8 @@ def _named(types: tuple[Parameter, ...] | None, emulated: Kernel | None, kernel:
             f"{', '.join(parameter.type.text for parameter in types)}",
             repr(emulated),
         )
-    names = zip(types, emulated.parameters)
-    return tuple(Parameter(name if own.isdigit() else own, kind) for (own, kind), name in names)
+    named = zip(types, emulated.parameters)
+    return tuple(own._replace(name=name) if own.name.isdigit() else own for own, name in named)
 
 
 # What users call

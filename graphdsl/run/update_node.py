@@ -108,7 +108,7 @@ class NodeUpdater:
         node = self._shadow.nodes[index]
         assert isinstance(node, KernelNode), node
         argument = node.kernel.positions.get(name)
-        if argument is None or type(node.args[argument]) not in _NUMBERS:
+        if argument is None or type(node.args[argument]) not in _NUMBERS or node.kernel.divisor(argument) > 1:
             return None
         slot = self._shadow.packing.slot(index, argument)
         if slot is None:

@@ -1,4 +1,4 @@
-"""Rules GD226 to GD228, and the rules about kernels of any kind, on kernels that are not Numba's."""
+"""Rules GD226 to GD229, and the rules about kernels of any kind, on kernels that are not Numba's."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_read_only_memory_goes_where_const_says_so(demo, scale):
     [
         (lambda demo: (demo.x, demo.y, demo.gain), "args"),
         (lambda demo: (demo.x, demo.y, demo.gain, demo.n, 1), "args"),
-        (lambda demo: (demo.x, demo.y, np.float64(1), demo.n), "argument '2'"),
-        (lambda demo: (demo.x, demo.y, demo.x, demo.n), "argument '2'"),
-        (lambda demo: (demo.gain, demo.y, 1.0, demo.n), "argument '0'"),
+        (lambda demo: (demo.x, demo.y, np.float64(1), demo.n), "args[2]"),
+        (lambda demo: (demo.x, demo.y, demo.x, demo.n), "args[2]"),
+        (lambda demo: (demo.gain, demo.y, 1.0, demo.n), "args[0]"),
     ],
 )
 def test_counts_and_sizes_of_machine_code(demo, cubin, spoil, field):
@@ -153,3 +153,47 @@ def test_updates_are_held_to_the_types_and_the_block(demo, scale):
                 run.update(args=args)
         with pytest.raises(gd.UpdateError, match="compiled for a block"):
             exe.node("blocked").update(block=(2, 32))
+
+
+VECTORS = 'extern "C" __global__ void fill(float4* y, int n) { y[n].x = 1; }'
+
+
+def test_addresses_of_vectors(demo):
+    fill = gd.cuda_source(VECTORS, "fill")
+    n = demo.g.param("start", np.int32, default=4)
+    for index, array in enumerate((demo.y, demo.y[4:], demo.y[n:], demo.y[2:], demo.y[n + 1 :])):
+        demo.g.kernel(fill, grid=1, block=1, args=(array, 0), name=f"fill{index}")
+    for report in (demo.g.check(), cheap(demo.g)):
+        assert judged(report) == [("GD229", "fill3", "argument 'y'"), ("GD229", "fill4", "argument 'y'")]
+    assert "at byte 20" in [found.rule for found in demo.g.check() if found.code == "GD229"][1]
+
+
+def test_multiples_that_triton_compiled_for(demo):
+    from graphdsl.declare.sources import SourceKernel
+
+    declared = gd.cuda_source(VECTORS, "fill", signature="float* y, int n").types
+    types = (declared[0]._replace(divisor=16), declared[1]._replace(divisor=16))
+    fill = SourceKernel("cuda", VECTORS.encode(), "fill", types=types, emulate=lambda y, n: None)
+    demo.g.kernel(fill, grid=1, block=1, args=(demo.y, 7), name="number")
+    demo.g.kernel(fill, grid=1, block=1, args=(demo.y, demo.n + 8), name="follows")
+    demo.g.kernel(fill, grid=1, block=1, args=(demo.y[1:], demo.n), name="view")
+    assert judged(demo.g.check()) == [
+        ("GD229", "number", "argument 'n'"),
+        ("GD229", "follows", "argument 'n'"),
+        ("GD229", "view", "argument 'y'"),
+    ]
+    g = gd.Graph("updates")
+    y, n = g.device_array("y", 64, np.float32), g.param("n", np.int32, default=64)
+    g.kernel(fill, grid=1, block=1, args=(y, n), name="param")
+    g.kernel(fill, grid=1, block=1, args=(y, 16), name="number")
+    with g.instantiate(gd.emulator()) as exe:
+        exe.update(n=48)
+        exe.node("number").update(args={"n": 32})
+        with pytest.raises(gd.UpdateError, match="multiple of 16, and this is 50") as refused:
+            exe.update(n=50)
+        assert refused.value.node == "param"
+        assert exe["n"] == 48
+        with pytest.raises(gd.UpdateError, match="multiple of 16, and this is 17"):
+            exe.node("number").update(args={"n": 17})
+        with pytest.raises(gd.UpdateError, match="at byte"):
+            exe.node("number").update(args={"y": y[1:]})

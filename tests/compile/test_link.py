@@ -83,7 +83,7 @@ def test_the_device_runtime_is_found() -> None:
         ([], (9, 0), "Undefined reference to 'twice'"),
         ([Code("cu", SOURCE.encode(), "twice.cu")], (9, 9), "NVRTC|UNRECOGNIZED_ARCH"),
         ([Code("cubin", b"nonsense", "twice.cubin")], (9, 0), "bad input"),
-        ([Code("cu", b"int twice(int a) { return }", "twice.cu")], (9, 0), r"twice\.cu\(1\): error: expected"),
+        ([Code("cu", b"int twice(int a) { return }", "twice.cu")], (9, 0), r"twice\.cu\(1\): error: .*expected"),
         ([Code("zip", b"", "twice.zip")], (9, 0), "what can be linked is ptx, cubin"),
         ([Code("ptx", b"nonsense", "twice.ptx")], (9, 0), "nvJitLink does not link it for sm_90"),
     ],

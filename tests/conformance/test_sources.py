@@ -223,6 +223,29 @@ def test_the_calling_convention_of_triton(device):
         np.testing.assert_array_equal(exe["out"], np.where(np.arange(128) < 70, np.arange(128) + 1, 0))
 
 
+def test_conditions_are_set_from_cuda_cpp(device):
+    code = """extern "C" __global__ void count(cudaGraphConditionalHandle more, int* counter) {
+        *counter += 1;
+        cudaGraphSetConditional(more, *counter < 5);
+    }"""
+
+    def count(more, counter):
+        counter[0] += 1
+        gd.device.set_condition(more, counter[0] < 5)
+
+    g = gd.Graph("loop")
+    counter, out = g.device_array("counter", 1, np.int32), g.host_array("out", 1, np.int32)
+    more = g.condition("more", default=1)
+    start = g.memset(counter, 0)
+    with g.while_(more, name="loop", after=start) as body:
+        body.kernel(gd.cuda_source(code, "count", emulate=count), grid=1, block=1, args=(more, counter))
+    g.memcpy(out, counter, after=g.node("loop"))
+    with g.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        assert exe["out"][0] == 5
+
+
 def test_a_wrong_count_or_size_never_reaches_the_driver(device):
     code = machine_code(gd.cuda_source(SCALE, "scale"), device.limits.compute_capability)
     kernel = gd.cubin(code.build.cubin, "scale", emulate=None)
@@ -232,7 +255,7 @@ def test_a_wrong_count_or_size_never_reaches_the_driver(device):
         with pytest.raises(gd.CheckError) as refused:
             g.instantiate(device)
         (found,) = refused.value.report.errors
-        assert (found.code, found.node, found.field) == ("GD226", "run", field or "argument '3'")
+        assert (found.code, found.node, found.field) == ("GD226", "run", field or "args[3]")
 
 
 @pytest.mark.parametrize("block", [(32, 2), (16, 4), (16, 2), (64, 1)])
@@ -303,7 +326,7 @@ def test_a_loaded_kernel_is_asked_what_it_takes(gpu):
     with pytest.raises(gd.CheckError) as refused:
         g.instantiate(gpu)
     (found,) = refused.value.report.errors
-    assert (found.code, found.node, found.field) == ("GD226", "run", "argument '2'")
+    assert (found.code, found.node, found.field) == ("GD226", "run", "args[2]")
 
 
 @pytest.mark.gpu

@@ -133,7 +133,8 @@ class CompiledKernel:
         }  # fmt: skip
         self.metadata = SimpleNamespace(**{**values, **metadata})
         self.asm = {"ptx": "", "cubin": cubin}
-        self.src = SimpleNamespace(signature=signature)
+        attrs = {(0,): [["tt.divisibility", 16]], (2,): [["tt.divisibility", 16], ["tt.other", 3]]}
+        self.src = SimpleNamespace(signature=signature, attrs=attrs)
 
 
 ADD = {"x": "*fp32", "y": "*kfp32", "n": "i32", "flag": "i1", "b": "bf16", "BLOCK": "constexpr"}
@@ -149,10 +150,19 @@ def test_kernels_of_triton():
     assert repr(kernel) == "add_kernel(x, y, n, flag, b)"
     assert kernel.reads == {"y"}
     assert [each.type.text for each in kernel.types] == ["*fp32", "*kfp32", "i32", "i1", "bf16"]
-    assert (node.block, node.shared_bytes) == ((128, 1, 1), 512)
+    assert (node.block, node.shared_bytes, node.attributes) == ((128, 1, 1), 512, None)
+    assert [kernel.divisor(index) for index in range(6)] == [16, 1, 16, 1, 1, 1]
     assert g.kernel(compiled, grid=3, args=(x, x, 1, True, np.uint16(0))).kernel is kernel
     assert as_kernel(compiled) is kernel
     assert gd.triton(compiled, signature="float*, int n").parameters == ("0", "n")
+
+
+def test_cooperative_kernels_of_triton():
+    g = gd.Graph()
+    x = g.device_array("x", 8, np.float32)
+    cooperative = CompiledKernel({"x": "*fp32"}, launch_cooperative_grid=True)
+    assert g.kernel(cooperative, grid=3, args=x, priority=-1).attributes.cooperative
+    assert not g.kernel(cooperative, grid=3, args=x, cooperative=False, priority=-1).attributes.cooperative
 
 
 def test_scratch_memory_of_triton_is_an_argument():
@@ -174,7 +184,6 @@ def test_what_of_triton_is_refused():
     for compiled in (
         CompiledKernel(ADD, num_ctas=2),
         CompiledKernel(ADD, cluster_dims=(2, 1, 1)),
-        CompiledKernel(ADD, launch_cooperative_grid=True),
         CompiledKernel({"t": "tensordesc<fp32[128,64]>"}),
         CompiledKernel({"t": ("i32", "i32")}),
         CompiledKernel(None),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdsl.drivers.emulator.arrays import Array, Record, array_at, array_in, mirror
+from graphdsl.drivers.emulator.arrays import Array, Record, array_at, array_in, mirror, pointer_at
 from graphdsl.drivers.emulator.memory import AddressSpace, Region, fresh
 from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, OUTSIDE_ARRAY, RELEASED, AccessError
 
@@ -317,3 +317,38 @@ def test_parts_are_those_of_numpy(first: Any, second: Any) -> None:
         assert [found[index] for index in np.ndindex(found.shape)] == wanted.ravel().tolist()
     else:
         assert found == wanted
+
+
+# Addresses in C++
+
+
+def test_an_address_leads_to_the_end_of_its_allocation() -> None:
+    space = AddressSpace(2**20)
+    region = space.allocate(44)
+    pointer = pointer_at(space, region.base + 8, np.dtype(np.float64), "x")
+    assert pointer.shape == (4,)
+    pointer[3] = 2.5
+    assert region.data[32:40].view(np.float64)[0] == 2.5
+    assert pointer[np.int64(3)] == 2.5
+    for key in (4, -1, np.int32(-1)):
+        with pytest.raises(AccessError, match="read in an array of shape") as caught:
+            pointer[key]
+        assert caught.value.kind == OUTSIDE_ARRAY
+        with pytest.raises(AccessError, match="write"):
+            pointer[key] = 1
+    with pytest.raises(AccessError, match=r"x\[1\]") as caught:
+        pointer[1]
+    assert caught.value.kind == NEVER_WRITTEN
+
+
+def test_an_address_that_nobody_follows_may_lead_anywhere() -> None:
+    space = AddressSpace(2**20)
+    region = space.allocate(64)
+    for address in (0, region.base + 64, 12345):
+        pointer = pointer_at(space, address, np.dtype(np.int32), "x")
+        with pytest.raises(AccessError, match=r"x\[0\]"):
+            pointer[0]
+    space.release(region.base, "device")
+    with pytest.raises(AccessError) as caught:
+        pointer_at(space, region.base, np.dtype(np.int32), "x")
+    assert caught.value.kind == RELEASED
