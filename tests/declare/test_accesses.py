@@ -48,6 +48,13 @@ def test_kernels_and_host_functions_may_do_anything_to_what_can_be_written(graph
     assert spans(graph.empty()) == []
 
 
+def test_words_are_written_or_waited_for(graph):
+    flags = graph.device_array("flags", 4, np.uint32)
+    operations = [gd.write_value(flags[0], 1), gd.memory_barrier(), gd.wait_value(flags[2], 1)]
+    node = graph.batch_mem_ops(operations, may_deadlock=True)
+    assert spans(node) == [("flags", False, True, (0, 4)), ("flags", True, False, (8, 12))]
+
+
 def test_all_of_the_buffer_where_a_param_has_no_value(graph):
     n, x, *_ = graph.operands.values()
     (access,) = accesses(graph.memset(x[n:], 0))
