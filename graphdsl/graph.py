@@ -141,7 +141,7 @@ class Graph(Definition):
         """
         from graphdsl.run.graph_exec import instantiate
 
-        return instantiate(self, default_device() if device is None else device, values)
+        return instantiate(self, default_device(_least_devices(self)) if device is None else device, values)
 
     def trace(
         self, target: str | tuple[int, int] = "sm_90", *, values: Mapping[str, Any] | None = None
@@ -155,7 +155,8 @@ class Graph(Definition):
         values : dict, optional
             Values of params by name, instead of their defaults.
         """
-        with self.instantiate(emulator(target=target, build_only=True), values=values) as graph_exec:
+        device = emulator(target=target, build_only=True, devices=_least_devices(self))
+        with self.instantiate(device, values=values) as graph_exec:
             return graph_exec.calls
 
 
@@ -173,8 +174,19 @@ def emulator(**options: Any) -> Emulator:
     return Emulator(**options)
 
 
-def default_device() -> Driver:
-    """The first GPU, or an emulator where there is none; the logger ``graphdsl`` says which, and why."""
+def _least_devices(definition: Definition) -> int:
+    """How many devices a computer has at least for which the graph is declared."""
+    return 1 + max(number or 0 for number in (None, *definition.devices))
+
+
+def default_device(devices: int = 1) -> Driver:
+    """The first GPU, or an emulator where there is none; the logger ``graphdsl`` says which, and why.
+
+    Parameters
+    ----------
+    devices : int
+        How many devices the emulated computer has.
+    """
     from graphdsl.drivers.cuda import unavailable
 
     reason = unavailable()
@@ -182,7 +194,7 @@ def default_device() -> Driver:
         device: Driver = cuda(0)
         _logger.info("graphs run on %s", device.name)
         return device
-    device = emulator()
+    device = emulator(devices=devices)
     _warn_once(f"{reason.rstrip('.')}: graphs run on the {device.name}, which is slow. Pass device= to choose.")
     return device
 

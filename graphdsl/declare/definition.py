@@ -28,7 +28,7 @@ from graphdsl.declare.given import (
     extent,
     kernel_arguments,
 )
-from graphdsl.declare.interop import foreign_array
+from graphdsl.declare.interop import device_of, foreign_array
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
     AllocNode,
@@ -76,12 +76,25 @@ class Definition(Level):
         super().__init__(checked_name(name, "a graph"))
         self.operands: dict[str, Operand] = {}
 
-    def _body(self, name: str) -> Definition:
-        """A body of a node of this level: what is declared in it is named ``name/…``."""
+    def _body(self, name: str, device: int | None = None) -> Definition:
+        """A body of a node of this level: what is declared in it is named ``name/…``, and is on the node's device."""
         made = object.__new__(Definition)
-        Level.__init__(made, name, self.root, f"{name}/", self.tags)
+        Level.__init__(made, name, self.root, f"{name}/", self.tags, self.device if device is None else device)
         made.operands = self.operands
         return made
+
+    @property
+    def devices(self) -> frozenset[int | None]:
+        """Numbers of the devices that nodes, memory and events of the graph are on, in bodies too.
+
+        None stands for that which the graph is instantiated on.
+        """
+        memory = (
+            operand.device
+            for operand in self.operands.values()
+            if isinstance(operand, Event) or (isinstance(operand, Buffer) and operand.space == "device")
+        )
+        return frozenset((*memory, *(node.device for node in self.root.all_nodes)))
 
     # Operands
 
@@ -160,7 +173,15 @@ class Definition(Level):
         extents, made_of = checked_shape(shape, full), checked_dtype(dtype, full)
         strides = checked_strides(extents, made_of, pitch, full)
         made = Buffer(
-            full, extents, made_of, space, self.root, strides=strides, allocated=allocated, location=declared_here()
+            full,
+            extents,
+            made_of,
+            space,
+            self.root,
+            strides=strides,
+            allocated=allocated,
+            location=declared_here(),
+            device=self.device if space == "device" else None,
         )
         self.operands[full] = made
         return made
@@ -174,7 +195,8 @@ class Definition(Level):
             Unique among the operands; a scope prefixes it.
         owner : object
             A NumPy array or an object with the buffer protocol (host memory), or an object with
-            ``__cuda_array_interface__`` or ``__dlpack__`` (device memory, or pinned memory where DLPack says so).
+            ``__cuda_array_interface__`` or ``__dlpack__`` (device memory, or pinned memory where DLPack says so). One
+            that tells which device has the memory (CuPy, PyTorch, ours) is on that device; of another, `on` says so.
 
         Raises
         ------
@@ -200,9 +222,14 @@ class Definition(Level):
             keep=found.keep,
             readonly=found.readonly,
             location=declared_here(),
+            device=self._device_of(owner) if found.space == "device" else None,
         )
         self.operands[full] = made
         return made
+
+    def _device_of(self, owner: Any) -> int | None:
+        told = device_of(owner)
+        return self.device if told is None else told
 
     def condition(self, name: str, default: int | None = None) -> Condition:
         """Declare a value that decides what a conditional node does; kernels set it.
@@ -249,7 +276,7 @@ class Definition(Level):
         full = self._operand_name(name)
         if owner is not None:
             event_handle(owner, full)
-        made = Event(full, owner, bool(timing), self.root, declared_here())
+        made = Event(full, owner, bool(timing), self.root, declared_here(), self.device)
         self.operands[full] = made
         return made
 

@@ -113,7 +113,7 @@ def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mappi
     for attributes in _attributes(graph):
         made(attributes)  # a window takes no array that follows a param
     for name, operand in fresh.items():
-        parent.operands[name] = _renamed(made, operand, name, parent.root)
+        parent.operands[name] = _renamed(made, operand, name, parent)
     return made
 
 
@@ -166,13 +166,15 @@ def _require(holds: bool, operand: Any, value: Any, node: str, what: str) -> Non
         )
 
 
-def _renamed(made: Substitutes, operand: Operand, name: str, root: Level) -> Any:
+def _renamed(made: Substitutes, operand: Operand, name: str, parent: Level) -> Any:
+    root = parent.root
     if isinstance(operand, Buffer):
-        copy = operand.renamed(name, root)
+        copy = operand.renamed(name, root, parent.device)
         made.arrays[operand] = copy
         return copy
     if isinstance(operand, Event):
-        made.events[operand] = Event(name, operand.owner, operand.timing, root, operand.location)
+        device = parent.device if operand.device is None else operand.device
+        made.events[operand] = Event(name, operand.owner, operand.timing, root, operand.location, device)
         return made.events[operand]
     kind = type(operand)
     if isinstance(operand, Param):
@@ -197,14 +199,17 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
     for node in source.nodes:
         fields = {slot: substitutes(getattr(node, slot)) for slot in node.own_slots() if slot != "bodies"}
         if node.bodies:
-            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix) for body in node.bodies)
-        made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, **fields)
+            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix, node.on) for body in node.bodies)
+        on = target.device if node.on is None else node.on
+        made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, on=on, **fields)
         target._dag.add_node(made.name, node=made)
     for before, after, data in source.dag.edges.data():
         target._dag.add_edge(prefix + before, prefix + after, **data)
 
 
-def _copied_body(body: Definition, target: Definition, substitutes: Substitutes, prefix: str) -> Definition:
-    made = target._body(prefix + body.name)
+def _copied_body(
+    body: Definition, target: Definition, substitutes: Substitutes, prefix: str, device: int | None
+) -> Definition:
+    made = target._body(prefix + body.name, device)
     copy_level(body, made, substitutes, prefix)
     return made

@@ -26,17 +26,28 @@ class Event:
         Who owns it; None where every exec has its own.
     timing : bool
         True if the time between it and another one can be asked; of an event of somebody else nothing is known.
+    device : int or None
+        Number of the device that it is of; None for that which the graph is instantiated on.
     """
 
-    __slots__ = ("definition", "location", "name", "owner", "timing")
+    __slots__ = ("definition", "device", "location", "name", "owner", "timing")
     params: frozenset[Any] = frozenset()
 
-    def __init__(self, name: str, owner: Any, timing: bool, definition: Level, location: Location | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        owner: Any,
+        timing: bool,
+        definition: Level,
+        location: Location | None,
+        device: int | None = None,
+    ) -> None:
         self.name = name
         self.owner = owner
         self.timing = timing
         self.definition = definition
         self.location = location
+        self.device = device
 
     @property
     def external(self) -> bool:

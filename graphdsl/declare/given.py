@@ -32,6 +32,19 @@ def checked_name(name: Any, what: str) -> str:
     )
 
 
+def checked_ordinal(device: Any) -> int:
+    """The number of a device, which is given as such or has one."""
+    ordinal = getattr(device, "ordinal", device)
+    if isinstance(ordinal, (int, np.integer)) and not isinstance(ordinal, bool) and ordinal >= 0:
+        return int(ordinal)
+    raise DeclarationError(
+        "a device is given by its number, or as what graphdsl.cuda or graphdsl.emulator gave",
+        field="device",
+        value=f"{device!r} of type {type(device).__name__}",
+        remedy="Pass 0 for the first device of the computer, 1 for the second.",
+    )
+
+
 def checked_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Extents of an array, fixed when it is declared."""
     extents = shape if isinstance(shape, (tuple, list)) else (shape,)

@@ -158,6 +158,18 @@ def _from_interface(interface: dict[str, Any], owner: Any, name: str) -> Foreign
     return ForeignArray(int(address), shape, tuple(map(int, strides)), dtype, "device", bool(readonly), owner)
 
 
+def device_of(owner: Any) -> int | None:
+    """Number of the device that has the memory of an object, where it tells: ours do, and those that know DLPack."""
+    ordinal = getattr(getattr(owner, "device", None), "ordinal", None)
+    if ordinal is not None:
+        return int(ordinal)
+    try:
+        kind, ordinal = owner.__dlpack_device__()
+    except Exception:  # whatever an object of another library raises
+        return None
+    return int(ordinal) if kind == _DL_CUDA else None
+
+
 class _DLDevice(ctypes.Structure):
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
 
@@ -181,6 +193,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DL_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_DL_CUDA = 2
 _DL_SPACES: dict[int, Space] = {1: "pageable", 2: "device", 3: "pinned", 13: "device"}
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer

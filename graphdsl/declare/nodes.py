@@ -49,11 +49,13 @@ class Node:
         File and line of the declaration.
     tags : frozenset of str
         What `Graph.tagged` gave it.
+    on : int or None
+        The device that `Graph.on` put it on, by its number.
     bodies : tuple of Definition
         Those whose nodes it holds; most kinds have none.
     """
 
-    __slots__ = ("definition", "location", "name", "tags")
+    __slots__ = ("definition", "location", "name", "on", "tags")
     kind: ClassVar[str] = "node"
     bodies: tuple[Definition, ...] = ()
 
@@ -62,11 +64,17 @@ class Node:
         self.definition = definition
         self.location = location
         self.tags = definition.tags
+        self.on = definition.device
 
     @property
     def scope(self) -> str:
         """Name of the scope that the node was declared in; empty at the top."""
         return self.name.rpartition("/")[0]
+
+    @property
+    def device(self) -> int | None:
+        """Number of the device that it runs on; None for that which the graph is instantiated on, or for the host."""
+        return self.on
 
     def operands(self) -> tuple[Any, ...]:
         """Everything that the node works on: arrays, expressions and literals, in the order of its fields."""
@@ -256,6 +264,12 @@ class MemcpyNode(Node):
             return (Dimension(self.size, (1, 1)),)
         return dimensions(destination, source) if destination.ndim == source.ndim else ()
 
+    @property
+    def device(self) -> int | None:
+        """Without `Graph.on`, the device that has the destination, else that which has the source."""
+        array = self.destination if self.destination.space == "device" else self.source
+        return array.buffer.device if self.on is None else self.on
+
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.source, self.size)
 
@@ -293,6 +307,11 @@ class MemsetNode(Node):
         destination = self.destination
         return (Dimension(destination.nbytes, (1,)),) if destination.layout == "C" else dimensions(destination)
 
+    @property
+    def device(self) -> int | None:
+        """Without `Graph.on`, the device that has the destination."""
+        return self.destination.buffer.device if self.on is None else self.on
+
     def operands(self) -> tuple[Any, ...]:
         return (self.destination, self.value)
 
@@ -326,6 +345,11 @@ class HostNode(Node):
         self.function = function
         self.args = args
 
+    @property
+    def device(self) -> None:
+        """It runs on the host."""
+        return None
+
     def operands(self) -> tuple[Any, ...]:
         return self.args
 
@@ -338,6 +362,11 @@ class EmptyNode(Node):
 
     __slots__ = ()
     kind = "empty"
+
+    @property
+    def device(self) -> None:
+        """It runs nowhere."""
+        return None
 
 
 class ChildNode(Node):
@@ -441,6 +470,11 @@ class AllocNode(Node):
         super().__init__(name, definition, location)
         self.array = array
 
+    @property
+    def device(self) -> int | None:
+        """That which has the memory."""
+        return self.array.device
+
     def operands(self) -> tuple[Any, ...]:
         return (self.array,)
 
@@ -463,6 +497,11 @@ class FreeNode(Node):
     def __init__(self, name: str, definition: Definition, location: Location, array: Buffer) -> None:
         super().__init__(name, definition, location)
         self.array = array
+
+    @property
+    def device(self) -> int | None:
+        """That which has the memory."""
+        return self.array.device
 
     def operands(self) -> tuple[Any, ...]:
         return (self.array,)
@@ -512,6 +551,11 @@ class EventNode(Node):
     def __init__(self, name: str, definition: Definition, location: Location, event: Event) -> None:
         super().__init__(name, definition, location)
         self.event = event
+
+    @property
+    def device(self) -> int | None:
+        """That of the event."""
+        return self.event.device
 
     def operands(self) -> tuple[Any, ...]:
         return (self.event,)

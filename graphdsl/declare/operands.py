@@ -117,9 +117,11 @@ class Buffer(Array):
         True if the owner of external memory forbids writing.
     allocated : bool
         True for memory that a node of the graph allocates and another one frees: it is there between them alone.
+    device : int or None
+        Number of the device that has device memory; None for that which the graph is instantiated on.
     """
 
-    __slots__ = ("_space", "allocated", "definition", "keep", "location", "name", "owner", "readonly")
+    __slots__ = ("_space", "allocated", "definition", "device", "keep", "location", "name", "owner", "readonly")
 
     def __init__(
         self,
@@ -135,6 +137,7 @@ class Buffer(Array):
         readonly: bool = False,
         allocated: bool = False,
         location: Location | None = None,
+        device: int | None = None,
     ) -> None:
         self.name = name
         self.allocated = allocated
@@ -150,6 +153,7 @@ class Buffer(Array):
         self.keep = keep
         self.readonly = readonly
         self.location = location
+        self.device = device
         self._space: Space = space
 
     @property
@@ -167,12 +171,24 @@ class Buffer(Array):
         shape: Any = self.shape  # a buffer's are numbers
         return span_nbytes(shape, self.strides, self.dtype.itemsize)
 
-    def renamed(self, name: str, definition: Level) -> Buffer:
-        """The same buffer in another graph, by another name; external memory is adopted there too."""
+    def renamed(self, name: str, definition: Level, device: int | None = None) -> Buffer:
+        """The same buffer in another graph, by another name; external memory is adopted there too.
+
+        Parameters
+        ----------
+        name : str
+            The name there.
+        definition : Level
+            The graph.
+        device : int, optional
+            Number of the device that has it if it is memory of the device that the graph is instantiated on.
+        """
         made = object.__new__(Buffer)
         for slot in (*Array.__slots__, *Buffer.__slots__):
             setattr(made, slot, getattr(self, slot))
         made.buffer, made.name, made.definition = made, name, definition
+        if self.space == "device" and self.device is None:
+            made.device = device
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import networkx as nx
 
-from graphdsl.declare.given import checked_name
+from graphdsl.declare.given import checked_name, checked_ordinal
 from graphdsl.declare.nodes import Node, NodeOrNodes, Port, flatten
 from graphdsl.errors import DeclarationError, GraphdslError, Location
 
@@ -45,7 +45,12 @@ class Level:
     """
 
     def __init__(
-        self, name: str, root: Level | None = None, prefix: str = "", tags: frozenset[str] = frozenset()
+        self,
+        name: str,
+        root: Level | None = None,
+        prefix: str = "",
+        tags: frozenset[str] = frozenset(),
+        device: int | None = None,
     ) -> None:
         self.name = name
         self._dag: nx.DiGraph[str] = nx.DiGraph()
@@ -55,6 +60,7 @@ class Level:
         self._scopes: list[str] = []
         self._sequences: list[Node | None] = []
         self._tags = [tags]
+        self._devices = [device]
         if root is None:
             self._levels: list[Level] = [self]
         else:
@@ -169,6 +175,34 @@ class Level:
     def tags(self) -> frozenset[str]:
         """Tags of the nodes that are declared now."""
         return self._tags[-1]
+
+    def on(self, device: Any) -> AbstractContextManager[None]:
+        """Let the nodes declared inside run on a device of the computer, and device arrays and events be there.
+
+        What is declared outside is on the device that the graph is instantiated on. Nodes inside of a child or
+        conditional node are where it is, but for those that are put elsewhere by a block of their own.
+
+        Parameters
+        ----------
+        device : int or object
+            Number of the device, or a device such as ``graphdsl.cuda(1)``, of which the number is kept and nothing
+            else.
+
+        Examples
+        --------
+        >>> from graphdsl.declare.definition import Definition
+        >>> graph = Definition()
+        >>> with graph.on(1):
+        ...     graph.device_array("y", 16, "f4").device
+        1
+        """
+        ordinal = checked_ordinal(device)
+        return _Block(lambda: self._devices.append(ordinal), self._devices.pop)
+
+    @property
+    def device(self) -> int | None:
+        """Number of the device that what is declared now is on; None for that which the graph is instantiated on."""
+        return self._devices[-1]
 
     def sequence(self) -> AbstractContextManager[None]:
         """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""

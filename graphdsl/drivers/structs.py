@@ -131,13 +131,23 @@ EVENT_NODE = np.dtype([("event", np.uint64)])
 
 ALLOC_NODE = np.dtype(
     {
-        "names": ["allocation_type", "handle_types", "location_type", "location", "nbytes", "address"],
-        "formats": [np.uint32, np.uint32, np.uint32, np.int32, np.uint64, np.uint64],
-        "offsets": [0, 4, 8, 12, 104, 112],
+        "names": [
+            *("allocation_type", "handle_types", "location_type", "location"),
+            *("access", "access_count", "nbytes", "address"),
+        ],
+        "formats": [np.uint32, np.uint32, np.uint32, np.int32, *[np.uint64] * 4],
+        "offsets": [0, 4, 8, 12, 88, 96, 104, 112],
         "itemsize": 120,
     }
 )
-"""``CUDA_MEM_ALLOC_NODE_PARAMS_v2``: the driver writes to ``address`` where the memory is."""
+"""``CUDA_MEM_ALLOC_NODE_PARAMS_v2``: the driver writes to ``address`` where the memory is; ``access`` is the address of
+a `MEM_ACCESS` for each other device that reaches it."""
+
+MEM_ACCESS = np.dtype([("location_type", np.uint32), ("location", np.int32), ("flags", np.uint32)])
+"""``CUmemAccessDesc``."""
+
+ACCESS_READ_WRITE = 3
+"""``CU_MEM_ACCESS_FLAGS_PROT_READWRITE``."""
 
 ALLOCATION_PINNED = 1
 LOCATION_DEVICE = 1

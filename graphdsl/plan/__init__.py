@@ -44,8 +44,10 @@ class Plan:
         By name.
     events : dict of str to Event
         By name.
-    memory : MemoryPlan
-        Where the device arrays that the exec owns lie.
+    devices : frozenset of int or None
+        Numbers of the devices that nodes, memory and events are on; None for that which the graph is instantiated on.
+    memory : dict of int or None to MemoryPlan
+        Where the device arrays that the exec owns lie, by the device that has them.
     """
 
     name: str
@@ -56,7 +58,8 @@ class Plan:
     buffers: dict[str, Buffer]
     conditions: tuple[Condition, ...]
     events: dict[str, Event]
-    memory: MemoryPlan
+    devices: frozenset[int | None]
+    memory: dict[int | None, MemoryPlan]
 
     @property
     def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -88,6 +91,7 @@ def plan(definition: Definition) -> Plan:
         buffers=buffers,
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
+        devices=definition.devices,
         memory=place(filter(_is_placed, buffers.values())),
     )
 

@@ -1,7 +1,11 @@
-"""Where the device arrays that an exec owns lie in its arena. Pure arithmetic: nothing is allocated here."""
+"""Where the device arrays that an exec owns lie in its arenas, one for each device.
+
+Pure arithmetic: nothing is allocated here.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -38,11 +42,14 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def place(buffers: Iterable[Buffer]) -> MemoryPlan:
-    """Place buffers one behind the other, by name, each aligned; a buffer of no bytes still gets an address."""
-    offsets: dict[str, int] = {}
-    end = 0
+def place(buffers: Iterable[Buffer]) -> dict[int | None, MemoryPlan]:
+    """Place buffers one behind the other, by name, each aligned; a buffer of no bytes still gets an address.
+
+    Gives the plan of each device that has one of them.
+    """
+    offsets: dict[int | None, dict[str, int]] = defaultdict(dict)
+    ends: Counter[int | None] = Counter()
     for buffer in sorted(buffers, key=lambda buffer: buffer.name):
-        offsets[buffer.name] = end
-        end += max(aligned(buffer.allocation_nbytes), ALIGNMENT)
-    return MemoryPlan(offsets, end)
+        offsets[buffer.device][buffer.name] = ends[buffer.device]
+        ends[buffer.device] += max(aligned(buffer.allocation_nbytes), ALIGNMENT)
+    return {device: MemoryPlan(placed, ends[device]) for device, placed in offsets.items()}

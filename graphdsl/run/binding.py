@@ -14,15 +14,16 @@ import numpy as np
 
 from graphdsl.declare.event import Event, event_handle
 from graphdsl.declare.expressions import value_of
-from graphdsl.declare.interop import ForeignArray, foreign_array, host_view
+from graphdsl.declare.interop import ForeignArray, device_of, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.drivers.base import Address, Driver
 from graphdsl.errors import GraphdslError, UpdateError
-from graphdsl.plan import MemoryPlan, Plan
+from graphdsl.plan import Plan
 from graphdsl.plan.memory import place
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray
+from graphdsl.run.devices import Devices
 from graphdsl.run.events import adopted_handle, own_event
 from graphdsl.run.refusal import refused
 
@@ -49,7 +50,7 @@ class Memory:
     def __init__(
         self,
         plan: Plan,
-        device: Driver,
+        devices: Devices,
         log: CallLog,
         values: dict[str, Any],
         bound: Mapping[str, Binding] = MappingProxyType({}),
@@ -62,8 +63,8 @@ class Memory:
         self._events = plan.events
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
-        self._device = device
-        arena, memory = _arena(plan, bound, device, log)
+        self._devices = devices
+        placed = dict(_arenas(plan, bound, devices, log))
         for name, buffer in plan.buffers.items():
             if buffer.allocated:
                 continue  # the driver gives its address when its node is added
@@ -71,17 +72,17 @@ class Memory:
                 self._bind(name, bound[name], values)
             elif buffer.external:
                 self._bind(name, self._declared(buffer), values)
-            elif arena is not None and name in memory.offsets:
-                self._bind(name, Binding(None, arena, arena.address + memory.offsets[name]), values)
+            elif name in placed:
+                self._bind(name, placed[name], values)
             else:
-                self._bind(name, Binding(None, *_host_memory(buffer, device, log)), values)
+                self._bind(name, Binding(None, *_host_memory(buffer, devices.home, log)), values)
         for name, event in plan.events.items():
             if name in bound:
                 self._bind(name, bound[name], values)
             elif event.external:
                 self._bind(name, self._declared(event), values)
             else:
-                own = own_event(event, device, log)
+                own = own_event(event, devices[event.device], log, devices.said(event.device))
                 self._bind(name, Binding(None, own, own.handle), values)
 
     def _bind(self, name: str, found: Binding, values: dict[str, Any]) -> None:
@@ -94,8 +95,9 @@ class Memory:
         name, owner = operand.name, operand.owner
         if isinstance(operand, Event):
             return Binding(owner, owner, event_handle(owner, name))
-        self._require_reachable(name, owner)
+        self._require_reachable(operand, owner)
         found = foreign_array(owner, name)
+        self._require_declared_place(operand, found.address)
         return Binding(owner, found.keep, found.address)
 
     def bindings(self, values: Mapping[str, Any]) -> dict[str, Binding]:
@@ -133,16 +135,45 @@ class Memory:
             self.owners, self.kept = owners, kept
             raise
 
-    def _require_reachable(self, name: str, owner: Any) -> None:
-        """Refuse an array of ours on another device; what other libraries own does not tell."""
-        device = self._device
+    def _require_declared_place(self, buffer: Buffer, address: Address) -> None:
+        """Refuse memory of another device than the graph says, where the driver knows the memory."""
+        home, declared = self._devices.home, self._devices[buffer.device]
+        if buffer.space != "device" or home.device_count == 1:
+            return
+        number = home.pointer_get_device(address)
+        if number in (None, declared.ordinal):
+            return
+        raise GraphdslError(
+            f"the memory lies on device {number}, and the graph says device {declared.ordinal}",
+            field=buffer.name,
+            value=f"an object of type {type(buffer.owner).__name__}",
+            remedy=f"Declare it in a block of graph.on({number}).",
+            location=buffer.location,
+        )
+
+    def _require_same_device(self, buffer: Buffer, owner: Any) -> None:
+        """Refuse memory of another device in the place of memory of one: the driver's updates do not take it."""
+        if not self._devices.several or buffer.space != "device":
+            return
+        number, old = device_of(owner), self._devices[buffer.device].ordinal
+        if number not in (None, old):
+            raise UpdateError(
+                f"memory that is re-bound must be on the device of the old, {old}",
+                field=buffer.name,
+                value=f"memory of device {number}",
+                remedy="Copy it there first, or declare and instantiate a graph for it.",
+            )
+
+    def _require_reachable(self, buffer: Buffer, owner: Any) -> None:
+        """Refuse an array of ours on another device than the graph says; what other libraries own does not tell."""
+        device = self._devices[buffer.device]
         # Contexts are compared, not drivers: one driver may stand for another, as that of the benchmark does.
         elsewhere = isinstance(owner, DeviceArray) and owner.device.context != device.context
         if not elsewhere or getattr(device, "build_only", False):
             return
         raise GraphdslError(
             f"the memory lies on {owner.device.name}, and the graph runs on {device.name}",
-            field=name,
+            field=buffer.name,
             value=repr(owner),
             remedy="Make the array with graphdsl.to_device on the device of the exec.",
         )
@@ -182,7 +213,7 @@ class Memory:
                 remedy=f"Copy into exe[{name!r}], or declare it with graph.external.",
             )
         try:
-            self._require_reachable(name, owner)
+            self._require_reachable(buffer, owner)
             found = foreign_array(owner, name)
         except GraphdslError as problem:
             raise refused(problem) from None
@@ -195,6 +226,7 @@ class Memory:
                     value=f"{field} {new}",
                     remedy="Convert it first, or declare and instantiate a graph for it.",
                 )
+        self._require_same_device(buffer, owner)
         if found.readonly and not buffer.readonly:
             raise UpdateError(
                 "memory that is re-bound must be writable as the old was",
@@ -207,24 +239,23 @@ class Memory:
 
 def alike(before: Buffer | Event | None, after: Buffer | Event) -> bool:
     """True if an operand of an exec can be what another one was."""
-    fields = ("timing",) if isinstance(after, Event) else ("space", "dtype", "shape", "strides")
+    fields = ("timing", "device") if isinstance(after, Event) else ("space", "device", "dtype", "shape", "strides")
     return type(before) is type(after) and all(
         getattr(before, field) == getattr(after, field) for field in (*fields, "external")
     )
 
 
-def _arena(
-    plan: Plan, bound: Mapping[str, Binding], device: Driver, log: CallLog
-) -> tuple[DeviceBlock | None, MemoryPlan]:
-    """One block for the device arrays that lie nowhere yet, and their places in it."""
+def _arenas(plan: Plan, bound: Mapping[str, Binding], devices: Devices, log: CallLog) -> Iterator[tuple[str, Binding]]:
+    """The places of device arrays that lie nowhere yet, by name, in one block on each device."""
     memory = plan.memory
-    if any(name in bound for name in memory.offsets):
-        memory = place(plan.buffers[name] for name in memory.offsets if name not in bound)
-    if not memory.offsets:
-        return None, memory
-    block = DeviceBlock(device, memory.nbytes)
-    log.add("cuMemAlloc", bytes=memory.nbytes, holds=f"({', '.join(memory.offsets)})")
-    return block, memory
+    names = [name for placed in memory.values() for name in placed.offsets]
+    if any(name in bound for name in names):
+        memory = place(plan.buffers[name] for name in names if name not in bound)
+    for number, placed in memory.items():
+        block = DeviceBlock(devices[number], placed.nbytes)
+        log.add("cuMemAlloc", bytes=placed.nbytes, holds=f"({', '.join(placed.offsets)})", **devices.said(number))
+        for name, offset in placed.offsets.items():
+            yield name, Binding(None, block, block.address + offset)
 
 
 def _host_memory(buffer: Buffer, device: Driver, log: CallLog) -> tuple[Any, int]:

@@ -22,6 +22,7 @@ from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import CallLog
+from graphdsl.run.devices import Devices
 from graphdsl.run.emit import begin, blame, emit
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.packing import Packing
@@ -53,6 +54,8 @@ class Parts:
 
     Attributes
     ----------
+    devices : Devices
+        Where its nodes and its memory are.
     stream : int
         Its own stream.
     memory : Memory
@@ -69,6 +72,7 @@ class Parts:
         The way to change it.
     """
 
+    devices: Devices
     stream: Handle
     memory: Memory
     hosts: HostCalls
@@ -96,18 +100,18 @@ class Needs:
     values: dict[str, Any]
     memory: Memory
 
-    def shadow(self, made: Plan, device: Driver, hosts: HostCalls, resources: ExitStack, log: CallLog) -> Shadow:
+    def shadow(self, made: Plan, devices: Devices, hosts: HostCalls, resources: ExitStack, log: CallLog) -> Shadow:
         """The nodes, with room for them packed; the conditions of the graph must be among the values."""
-        packing = Packing(made.nodes, self.kernels, device.context, device.ordinal)
-        shadow = Shadow(made.nodes, self.values, packing, device.limits, hosts, self.memory)
+        packing = Packing(made.nodes, self.kernels, devices)
+        shadow = Shadow(made.nodes, self.values, packing, devices.home.limits, hosts, self.memory)
         resources.callback(shadow.release_hosts)
-        _allow(made.nodes, self.kernels, self.values, log)
+        _allow(made.nodes, self.kernels, self.values, devices, log)
         return shadow
 
 
 def gather(
     made: Plan,
-    device: Driver,
+    devices: Devices,
     values: Mapping[str, Any],
     resources: ExitStack,
     log: CallLog,
@@ -116,10 +120,12 @@ def gather(
     bound: Mapping[str, Binding] = MappingProxyType({}),
 ) -> Needs:
     """Find or make what the nodes of a plan refer to; the parameters are those of `build`."""
-    loaded = _load(made.nodes, device, log) if kernels is None else list(kernels)
+    devices.include(made.devices)
+    devices.let_reach(made.nodes, log)
+    loaded = _load(made.nodes, devices, log) if kernels is None else list(kernels)
     resources.callback(loaded.clear)
     current = param_values(made, values)
-    memory = Memory(made, device, log, current, bound)
+    memory = Memory(made, devices, log, current, bound)
     resources.callback(memory.release)
     return Needs(loaded, current, memory)
 
@@ -163,40 +169,42 @@ def build(
     hosts = HostCalls() if hosts is None else hosts
     held = Held()
     resources.callback(held.close)
-    needs = gather(made, device, values, held.resources, log, kernels=kernels, bound=bound)
+    devices = Devices(device)
+    needs = gather(made, devices, values, held.resources, log, kernels=kernels, bound=bound)
     retired = Retired(device)
     resources.callback(retired.close)
-    graph = begin(made, device, needs.values, resources, log)
-    shadow = needs.shadow(made, device, hosts, held.resources, log)
-    emitted = emit(made, graph, shadow.packing, Shared(needs.values), device, stream, resources, log)
+    graph = begin(made, devices, needs.values, resources, log)
+    shadow = needs.shadow(made, devices, hosts, held.resources, log)
+    emitted = emit(made, graph, shadow.packing, Shared(needs.values), devices, stream, resources, log)
     sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
-    return Parts(stream, needs.memory, hosts, held, retired, shadow, sender)
+    return Parts(devices, stream, needs.memory, hosts, held, retired, shadow, sender)
 
 
-def _load(nodes: Sequence[Node], device: Driver, log: CallLog) -> list[LoadedKernel | None]:
-    """The kernel of each node on the device; None for a node of another kind."""
-    target = device.limits.compute_capability
+def _load(nodes: Sequence[Node], devices: Devices, log: CallLog) -> list[LoadedKernel | None]:
+    """The kernel of each node on its device; None for a node of another kind."""
     alike: dict[Any, LoadedKernel] = {}  # operands are known by identity: the nodes keep them alive
     typed: dict[Any, LoadedKernel] = {}
 
     def loaded(node: KernelNode) -> LoadedKernel:
-        key = (node.kernel, id(node.signature), *map(id, node.args))
+        key = (node.kernel, node.device, id(node.signature), *map(id, node.args))
         found = alike.get(key)
         if found is None:
+            device = devices[node.device]
+            target = device.limits.compute_capability
             types = argument_types(node, target)
-            found = typed.get((node.kernel, types))
+            found = typed.get((node.kernel, types, device))
             if found is None:
                 image = compile_kernel(node.kernel, types, target, node=node.name, location=node.location)
-                found = typed[node.kernel, types] = _loaded_for(node, image, device, log)
+                found = typed[node.kernel, types, device] = _loaded_for(node, image, devices, log)
             alike[key] = found
         return found
 
     return [loaded(node) if isinstance(node, KernelNode) else None for node in nodes]
 
 
-def _loaded_for(node: KernelNode, image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:
+def _loaded_for(node: KernelNode, image: KernelImage, devices: Devices, log: CallLog) -> LoadedKernel:
     try:
-        return load(image, device, log)
+        return load(image, devices[node.device], log, devices.said(node.device))
     except DriverError as problem:
         blame(problem, node)
         raise
@@ -213,7 +221,11 @@ def param_values(made: Plan, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _allow(
-    nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], values: Mapping[str, Any], log: CallLog
+    nodes: Sequence[Node],
+    kernels: Sequence[LoadedKernel | None],
+    values: Mapping[str, Any],
+    devices: Devices,
+    log: CallLog,
 ) -> None:
     """Let each kernel have what one of its nodes asks for and no kernel has by itself.
 
@@ -226,9 +238,13 @@ def _allow(
             most[kernel] = max(most.get(kernel, 0), value_of(node.shared_bytes, values))
             if node.attributes is not None and node.attributes.cluster_blocks > PORTABLE_CLUSTER:
                 large.append(kernel)
+
+    def told(kernel: LoadedKernel, **attribute: int) -> None:
+        log.add("cuKernelSetAttribute", kernel.image.name, **attribute, **devices.said(kernel.device.ordinal))
+
     for kernel in large:
         if kernel.allow_large_clusters():
-            log.add("cuKernelSetAttribute", kernel.image.name, NON_PORTABLE_CLUSTER_SIZE_ALLOWED=1)
+            told(kernel, NON_PORTABLE_CLUSTER_SIZE_ALLOWED=1)
     for kernel, nbytes in most.items():
         if kernel.allow_shared_bytes(nbytes):
-            log.add("cuKernelSetAttribute", kernel.image.name, MAX_DYNAMIC_SHARED_SIZE_BYTES=nbytes)
+            told(kernel, MAX_DYNAMIC_SHARED_SIZE_BYTES=nbytes)

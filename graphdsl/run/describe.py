@@ -27,6 +27,7 @@ from graphdsl.declare.nodes import (
 from graphdsl.plan import Plan
 from graphdsl.plan.levels import PORTS
 from graphdsl.run.calls import Call
+from graphdsl.run.devices import Devices
 from graphdsl.run.rows import copied_rows, set_rows
 from graphdsl.run.templates import body_count
 
@@ -42,10 +43,15 @@ _OWN_CALLS: dict[type[Node], str] = {
 _ARROWS = {number: "->" if port == "default" else f"-{port}->" for port, number in PORTS.items()}
 
 
-def describe_node(node: Node, image: KernelImage | None) -> Call:
+def describe_node(node: Node, image: KernelImage | None, devices: Devices) -> Call:
     """The call that adds a node."""
     fields = _kernel_fields(node, image) if isinstance(node, KernelNode) else _fields(node)
-    return Call(_OWN_CALLS.get(type(node), "cuGraphAddNode"), node.name, tuple(fields))
+    said = {} if isinstance(node, _NOWHERE) else devices.said(node.device)
+    return Call(_OWN_CALLS.get(type(node), "cuGraphAddNode"), node.name, (*fields, *said.items()))
+
+
+_NOWHERE = (HostNode, EmptyNode, ChildNode)
+"""What runs on no device, or on those of its nodes."""
 
 
 def describe_edges(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from graphdsl.errors import DriverError
 from graphdsl.plan import Level, Plan
 from graphdsl.run.calls import CallLog
 from graphdsl.run.describe import describe_edges, describe_node
+from graphdsl.run.devices import Devices
 from graphdsl.run.packing import Packing
 from graphdsl.run.templates import Shared, body_count
 
@@ -51,15 +53,19 @@ class Emitted:
     handles: Handles
 
 
-def begin(plan: Plan, device: Driver, values: dict[str, Any], resources: ExitStack, log: CallLog) -> Handle:
+def begin(plan: Plan, devices: Devices, values: dict[str, Any], resources: ExitStack, log: CallLog) -> Handle:
     """Make the driver's graph, and its conditions, whose handles kernels are given; ``values`` takes these by name."""
-    graph = device.graph_create()
-    resources.callback(device.graph_destroy, graph)
+    graph = devices.home.graph_create()
+    resources.callback(devices.home.graph_destroy, graph)
     log.add("cuGraphCreate", plan.name)
+    numbers = {node.condition.name: node.device for node in plan.nodes if isinstance(node, ConditionalNode)}
     for condition in plan.conditions:
         flags = 0 if condition.default is None else CONDITION_ASSIGN_DEFAULT
-        values[condition.name] = device.graph_conditional_handle_create(graph, condition.default or 0, flags)
-        log.add("cuGraphConditionalHandleCreate", condition.name, default=condition.default)
+        number = numbers.get(condition.name)
+        handle = devices[number].graph_conditional_handle_create(graph, condition.default or 0, flags)
+        values[condition.name] = handle
+        said = devices.said(number)
+        log.add("cuGraphConditionalHandleCreate", condition.name, default=condition.default, **said)
     return graph
 
 
@@ -68,7 +74,7 @@ def emit(
     graph: Handle,
     packing: Packing,
     shared: Shared,
-    device: Driver,
+    devices: Devices,
     stream: Handle,
     resources: ExitStack,
     log: CallLog,
@@ -85,7 +91,7 @@ def emit(
         Takes the nodes as they are added.
     shared : Shared
         Values of params and addresses; it takes those of what the graph allocates.
-    device : Driver
+    devices : Devices
         Where it is built.
     stream : int
         The stream that the upload is ordered on.
@@ -99,7 +105,8 @@ def emit(
     DriverError
         With the name of the node that the driver refused or blames.
     """
-    handles = fill(plan, graph, packing, shared, device, log)
+    device = devices.home
+    handles = fill(plan, graph, packing, shared, devices, log)
     flags = _flags(packing)
     graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
@@ -111,9 +118,9 @@ def emit(
     return Emitted(graph_exec, handles)
 
 
-def fill(plan: Plan, graph: Handle, packing: Packing, shared: Shared, device: Driver, log: CallLog) -> Handles:
+def fill(plan: Plan, graph: Handle, packing: Packing, shared: Shared, devices: Devices, log: CallLog) -> Handles:
     """Add the nodes and edges of every level, packed with the values that are shared; gives the handle of each node."""
-    filler = _Filler(plan, packing, shared, device, log)
+    filler = _Filler(plan, packing, shared, devices, log)
     filler.fill(graph)
     return filler.handles
 
@@ -127,12 +134,13 @@ class _Filler:
         Handle of each node of the plan, once it is added.
     """
 
-    def __init__(self, plan: Plan, packing: Packing, shared: Shared, device: Driver, log: CallLog) -> None:
+    def __init__(self, plan: Plan, packing: Packing, shared: Shared, devices: Devices, log: CallLog) -> None:
         self.handles: Handles = np.zeros(len(plan.nodes), np.uint64)
         self._plan = plan
         self._packing = packing
         self._shared = shared
-        self._device = device
+        self._devices = devices
+        self._device = devices.home
         self._log = log
         self._bodies = {(level.owner, level.body): level for level in plan.levels}
         self._empty: Handle = 0
@@ -229,7 +237,7 @@ class _Filler:
         except DriverError as problem:
             blame(problem, nodes[problem.index])
             raise
-        self._log.later(lambda: list(map(describe_node, nodes, packing.images[where])))
+        self._log.later(lambda: list(map(describe_node, nodes, packing.images[where], repeat(self._devices))))
         for index in sorted(packing.attributes.keys() & set(part)):
             self._set_attributes(index)
 
@@ -246,7 +254,7 @@ class _Filler:
             raise
         self._shared.values[node.array.name] = self._packing.allocated(index)
         names = ", ".join(self._plan.nodes[source].name for source in before.tolist())
-        call = describe_node(node, None)
+        call = describe_node(node, None, self._devices)
         self._log.add(call.function, call.subject, **dict(call.fields), dependencies=f"[{names}]")
 
     def _set_attributes(self, index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from graphdsl.declare.event import Event, event_handle
@@ -67,10 +68,10 @@ class OwnEvent:
         return f"<event {self.name!r} of an exec on {self._device.name}>"
 
 
-def own_event(event: Event, device: Driver, log: CallLog) -> OwnEvent:
-    """Make the event of an exec."""
+def own_event(event: Event, device: Driver, log: CallLog, said: Mapping[str, Any]) -> OwnEvent:
+    """Make the event of an exec; ``said`` is what the log says of the device."""
     made = OwnEvent(event.name, event.timing, device)
-    log.add("cuEventCreate", event.name, flags="DEFAULT" if event.timing else "DISABLE_TIMING")
+    log.add("cuEventCreate", event.name, flags="DEFAULT" if event.timing else "DISABLE_TIMING", **said)
     return made
 
 

@@ -310,19 +310,20 @@ class GraphExec:
     def _device_array(self, buffer: Buffer) -> DeviceArray:
         shape: Any = buffer.shape
         return DeviceArray(
-            self.device,
+            self._parts.devices[buffer.device],
             self._shadow.values[buffer.name],
             shape,
             buffer.strides,
             buffer.dtype,
             owner=self._memory.kept[buffer.name],
-            synchronize=self._settle,
+            synchronize=partial(self._settle, buffer.device),
         )
 
-    def _settle(self) -> Handle:
-        """Wait for the launches so far; gives the stream for a copy that follows."""
+    def _settle(self, number: int | None) -> Handle:
+        """Wait for the launches so far; gives a stream of a device for a copy that follows."""
         self.synchronize()
-        return self._stream
+        devices = self._parts.devices
+        return self._stream if devices[number] is self.device else devices.stream(number)
 
     # Updating
 
@@ -499,7 +500,7 @@ class GraphExec:
         if not found:
             log = CallLog()
             try:
-                parts, release = take_over(made, self.device, given, bound, self._parts, changes, log)
+                parts, release = take_over(made, given, bound, self._parts, changes, log)
             except ExecUpdateError as problem:
                 if on_mismatch == "raise":
                     raise
@@ -600,6 +601,9 @@ class GraphExec:
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()
         self._require_own(node)
+        devices = self._parts.devices
+        devices.require_shared(node)
+        devices.let_reach([node])
         with self._noting_loss():
             releases = self._node_updater.update(index, node)
         if releases:

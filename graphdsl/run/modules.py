@@ -7,6 +7,8 @@ its global variables.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
+from typing import Any
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.drivers.base import Driver, Handle
@@ -27,9 +29,9 @@ class _Library:
         Most dynamic shared memory that nodes of each kernel were allowed, by the kernel's symbol.
     """
 
-    def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
+    def __init__(self, image: KernelImage, device: Driver, log: CallLog, said: Mapping[str, Any]) -> None:
         self.handle: Handle = device.library_load_data(image)
-        log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}")
+        log.add("cuLibraryLoadData", image.name, target=f"sm_{image.target[0]}{image.target[1]}", **said)
         freed_with(self, device.library_unload, self.handle)
         self.shared_bytes: dict[str, int] = {}
 
@@ -43,25 +45,28 @@ class LoadedKernel:
         The driver's kernel.
     image : KernelImage
         What was loaded.
+    device : Driver
+        Where it is.
     allowed_shared_bytes : int
         Dynamic shared memory that its nodes may have.
     """
 
-    def __init__(self, image: KernelImage, device: Driver, log: CallLog) -> None:
+    def __init__(self, image: KernelImage, device: Driver, log: CallLog, said: Mapping[str, Any]) -> None:
+        """Load it; ``said`` is what the log says of the device."""
         self.image = image
-        self._device = device
+        self.device = device
         self._lock = Lock()
         self._large_clusters = False
         self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
         if image.loaded is None:
-            self._library = _library(image, device, log)
+            self._library = _library(image, device, log, said)
             self._most_allowed = self._library.shared_bytes
             self.handle: Handle = device.library_get_kernel(self._library.handle, image)
-            log.add("cuLibraryGetKernel", image.name)
+            log.add("cuLibraryGetKernel", image.name, **said)
         else:
             self._most_allowed = {image.entry: int(image.loaded.attributes.max_dynamic_shared_size_bytes)}
             self.handle = device.kernel_adopt(image)
-            log.add("cuKernelGetFunction", image.name)
+            log.add("cuKernelGetFunction", image.name, **said)
         _require_layout(image, device.kernel_get_param_info(self.handle))
 
     def allow_shared_bytes(self, nbytes: int) -> bool:
@@ -76,7 +81,7 @@ class LoadedKernel:
                 return False
             # Several images may be of one kernel, and one that others have loaded may be allowed more already.
             nbytes = max(nbytes, self._most_allowed.get(self.image.entry, 0))
-            self._device.kernel_set_max_shared_bytes(self.handle, nbytes)
+            self.device.kernel_set_max_shared_bytes(self.handle, nbytes)
             self.allowed_shared_bytes = self._most_allowed[self.image.entry] = nbytes
         return True
 
@@ -85,7 +90,7 @@ class LoadedKernel:
         with self._lock:
             told = self._large_clusters
             if not told:
-                self._device.kernel_allow_large_clusters(self.handle)
+                self.device.kernel_allow_large_clusters(self.handle)
                 self._large_clusters = True
         return not told
 
@@ -95,22 +100,22 @@ _loaded: weakref.WeakValueDictionary[tuple[int, int], LoadedKernel] = weakref.We
 _lock = Lock()
 
 
-def load(image: KernelImage, device: Driver, log: CallLog) -> LoadedKernel:
-    """The kernel of an image on a device, loaded now if it is not yet."""
+def load(image: KernelImage, device: Driver, log: CallLog, said: Mapping[str, Any]) -> LoadedKernel:
+    """The kernel of an image on a device, loaded now if it is not yet; ``said`` is what the log says of the device."""
     key = (id(device), id(image))  # both outlive the entry: the loaded kernel refers to them
     with _lock:
         found = _loaded.get(key)
         if found is None:
-            found = _loaded[key] = LoadedKernel(image, device, log)
+            found = _loaded[key] = LoadedKernel(image, device, log, said)
         return found
 
 
-def _library(image: KernelImage, device: Driver, log: CallLog) -> _Library:
+def _library(image: KernelImage, device: Driver, log: CallLog, said: Mapping[str, Any]) -> _Library:
     """The library of an image's machine code, loaded now if it is not yet."""
     key = (id(device), image.cubin)
     found = _libraries.get(key)
     if found is None:
-        found = _libraries[key] = _Library(image, device, log)
+        found = _libraries[key] = _Library(image, device, log, said)
     return found
 
 

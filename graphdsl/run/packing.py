@@ -50,10 +50,12 @@ from graphdsl.drivers.structs import (
 from graphdsl.run.attributes import PackedAttribute, pack_attributes
 from graphdsl.run.callbacks import TRAMPOLINE_ADDRESS
 from graphdsl.run.derived import Site
+from graphdsl.run.devices import Devices
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.templates import (
     Shared,
     Template,
+    access_to,
     alloc_template,
     argument_template,
     batch_template,
@@ -123,11 +125,8 @@ class Packing:
         The launch attributes of those kernel nodes that have some.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], context: int, ordinal: int
-    ) -> None:
-        self.context = context
-        self.ordinal = ordinal
+    def __init__(self, nodes: Sequence[Node], kernels: Sequence[LoadedKernel | None], devices: Devices) -> None:
+        self._devices = devices
         self.kernels = kernels
         self.images = [None if kernel is None else kernel.image for kernel in kernels]
         self.kinds = np.array([_KINDS[type(node)][0] for node in nodes], np.uint8)
@@ -143,6 +142,7 @@ class Packing:
         self._write_fixed(address, pointers)
         self._parts: list[tuple[tuple[int, Template], ...]] = [()] * len(nodes)
         self.attributes: dict[int, list[PackedAttribute]] = {}
+        self._access: list[np.ndarray[Any, Any]] = []
 
     def add(self, index: int, node: Node, shared: Shared) -> None:
         """Pack a node for the first time: with its attributes, which no update changes."""
@@ -151,7 +151,7 @@ class Packing:
             self.attributes[index] = list(pack_attributes(node.attributes, shared.values))
 
     def _write_fixed(self, address: int, pointers: Sequence[int]) -> None:
-        """Write what no update changes: the kernels, the context, and the pointers to the parameters."""
+        """Write what no update changes: the kernels, their contexts, and the pointers to the parameters."""
         words = self.arena.view(np.uint64)
         alike: dict[LoadedKernel, list[int]] = {}
         for index, kernel in enumerate(self.kernels):
@@ -161,10 +161,11 @@ class Packing:
             structs, parameters, begins = (
                 np.array(offsets, np.int64)[indices] for offsets in (self._structs, self._parameters, pointers)
             )
+            context = kernel.device.context
             own = np.array([offset for offset, _ in kernel.image.layout.parameters], np.int64)
             places = begins[:, None] // 8 + np.arange(len(own))
             words[places] = (address + parameters[:, None] + own).astype(np.uint64)
-            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", self.context)):
+            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", context)):
                 words[(structs + KERNEL_NODE.fields[name][1]) // 8] = value  # type: ignore[index]
 
     def write(self, index: int, node: Node, shared: Shared) -> None:
@@ -182,18 +183,22 @@ class Packing:
                 (self._parameters[index], argument_template(node, kernel.image, shared)),
             )
         elif isinstance(node, (MemcpyNode, MemsetNode)):
-            self._put(index, (self._structs[index], struct_template(node, shared, self.context)))
+            self._put(index, (self._structs[index], struct_template(node, shared, self._devices.contexts[node.device])))
         elif isinstance(node, ConditionalNode):
-            self._put(index, (self._structs[index], conditional_template(node, shared, self.context)))
+            context = self._devices.contexts[node.device]
+            self._put(index, (self._structs[index], conditional_template(node, shared, context)))
         elif isinstance(node, EventNode):
             self._put(index, (self._structs[index], event_template(node, shared)))
         elif isinstance(node, AllocNode):
-            self._put(index, (self._structs[index], alloc_template(node, self.ordinal)))
+            location, access = self._devices[node.device].ordinal, access_to(self._devices.sharers(node.array))
+            self._access.append(access)  # the driver reads it when the node is added
+            self._put(index, (self._structs[index], alloc_template(node, location, access)))
         elif isinstance(node, FreeNode):
             self._put(index, (self._structs[index], free_template(node, shared)))
         elif isinstance(node, BatchMemOpNode):
             place = self.arena.ctypes.data + self._structs[index] + NODE_PARAMS.itemsize
-            self._put(index, (self._structs[index], batch_template(node, shared, self.context, place)))
+            context = self._devices.contexts[node.device]
+            self._put(index, (self._structs[index], batch_template(node, shared, context, place)))
         elif isinstance(node, ChildNode):
             self._put(index, (self._structs[index], child_template()))
 

@@ -141,7 +141,7 @@ class Shadow:
         assert isinstance(node, KernelNode), index
         assert kernel is not None, index
         dims = self.packing.dims(index)
-        if not launch_fits(dims, self._limits, kernel.image, node.attributes):
+        if not launch_fits(dims, kernel.device.limits, kernel.image, node.attributes):
             self.require_valid([index])
         return Allowance(kernel, dims[-1]) if dims[-1] > kernel.allowed_shared_bytes else None
 

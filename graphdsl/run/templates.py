@@ -32,6 +32,7 @@ from graphdsl.declare.nodes import (
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size
 from graphdsl.drivers.structs import (
+    ACCESS_READ_WRITE,
     ALLOC_NODE,
     ALLOCATION_PINNED,
     BATCH_MEM_OP_NODE,
@@ -40,6 +41,7 @@ from graphdsl.drivers.structs import (
     EVENT_NODE,
     FREE_NODE,
     LOCATION_DEVICE,
+    MEM_ACCESS,
     MEM_OP,
     MEM_OP_BARRIER,
     MEMCPY_NODE,
@@ -222,10 +224,19 @@ def child_template() -> Template:
     return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
 
 
-def alloc_template(node: AllocNode, ordinal: int) -> Template:
-    """The struct of an alloc node; the driver writes the address into it."""
+def access_to(devices: Sequence[int]) -> np.ndarray[Any, Any]:
+    """What says that devices besides the one that has it reach an allocation."""
+    made = np.zeros(len(devices), MEM_ACCESS)
+    made["location_type"], made["location"], made["flags"] = LOCATION_DEVICE, devices, ACCESS_READ_WRITE
+    return made
+
+
+def alloc_template(node: AllocNode, ordinal: int, access: np.ndarray[Any, Any]) -> Template:
+    """The struct of an alloc node on a device; the driver writes the address into it."""
     fields = np.zeros((), ALLOC_NODE)
     fields["allocation_type"], fields["location_type"], fields["location"] = ALLOCATION_PINNED, LOCATION_DEVICE, ordinal
+    if len(access):
+        fields["access"], fields["access_count"] = access.ctypes.data, len(access)
     fields["nbytes"] = max(node.array.allocation_nbytes, 1)
     return _generic(NODE_TYPE_ALLOC, fields)
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from graphdsl.declare.attributes import ATTRIBUTES, LaunchAttributes
 from graphdsl.declare.nodes import KernelNode, Node
-from graphdsl.drivers.base import Driver
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import Location, UpdateError, describe, text_of
 from graphdsl.plan import Plan
@@ -178,6 +177,9 @@ def _fixed(old: Node, new: Node, values: Mapping[str, Any], new_values: Mapping[
     if type(old) is not type(new):
         yield Mismatch(old.name, "kind", old.kind, new.kind, "an update keeps the kind of a node", new.location)
         return
+    if old.device != new.device:
+        yield Mismatch(old.name, "device", old.device, new.device, "an update keeps the device of a node", new.location)
+        return
     row = CHANGES[type(old)]
     if row.no_whole_update:
         yield Mismatch(old.name, "kind", old.kind, new.kind, row.no_whole_update, new.location)
@@ -234,7 +236,6 @@ def mismatch_of(problem: ExecUpdateError) -> Mismatch:
 
 def take_over(
     made: Plan,
-    device: Driver,
     values: Mapping[str, Any],
     bound: Mapping[str, Binding],
     parts: Parts,
@@ -247,8 +248,6 @@ def take_over(
     ----------
     made : Plan
         What it is to become.
-    device : Driver
-        Where it runs.
     values : dict of str to number
         Values of params by name, instead of their defaults.
     bound : dict of str to Binding
@@ -272,26 +271,27 @@ def take_over(
     DriverError
         If the driver refuses; the exec is as it was.
     """
+    devices = parts.devices
     with ExitStack() as resources, ExitStack() as temporary:
-        needs = gather(made, device, values, resources, log, bound=bound)
-        graph = begin(made, device, needs.values, temporary, log)
-        shadow = needs.shadow(made, device, parts.hosts, resources, log)
-        handles = fill(made, graph, shadow.packing, Shared(needs.values), device, log)
+        needs = gather(made, devices, values, resources, log, bound=bound)
+        graph = begin(made, devices, needs.values, temporary, log)
+        shadow = needs.shadow(made, devices, parts.hosts, resources, log)
+        handles = fill(made, graph, shadow.packing, Shared(needs.values), devices, log)
         try:
-            device.graph_exec_update(parts.sender.graph_exec, graph)
+            devices.home.graph_exec_update(parts.sender.graph_exec, graph)
         except ExecUpdateError as problem:
             _blame(problem, made, handles, changes)
             raise
         log.add("cuGraphExecUpdate", made.name)
         release = parts.held.replace(resources.pop_all())
-    return _with(parts, needs, shadow, device), release
+    return _with(parts, needs, shadow), release
 
 
-def _with(parts: Parts, needs: Needs, shadow: Shadow, device: Driver) -> Parts:
+def _with(parts: Parts, needs: Needs, shadow: Shadow) -> Parts:
     """The exec with other nodes, which the driver knows by the handles of the graph that it was made from."""
     shadow.disabled |= parts.shadow.disabled
-    sender = Sender(shadow.nodes, shadow.packing, device, parts.sender.graph_exec, parts.sender.handles)
-    return Parts(parts.stream, needs.memory, parts.hosts, parts.held, parts.retired, shadow, sender)
+    sender = Sender(shadow.nodes, shadow.packing, parts.devices.home, parts.sender.graph_exec, parts.sender.handles)
+    return Parts(parts.devices, parts.stream, needs.memory, parts.hosts, parts.held, parts.retired, shadow, sender)
 
 
 def _blame(problem: ExecUpdateError, made: Plan, handles: Handles, changes: Collection[NodeChange]) -> None:

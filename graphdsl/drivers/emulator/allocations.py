@@ -6,7 +6,7 @@ alloc node to its free node in each launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -14,22 +14,43 @@ from graphdsl.drivers.base import Address
 from graphdsl.drivers.emulator.graph import Exec, Graph
 from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.memory import Region
-from graphdsl.drivers.emulator.nodes import NodeKind
+from graphdsl.drivers.emulator.nodes import NodeKind, struct_at
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
-from graphdsl.drivers.structs import ALLOC_NODE, ALLOCATION_PINNED, FREE_NODE, LOCATION_DEVICE
+from graphdsl.drivers.structs import (
+    ACCESS_READ_WRITE,
+    ALLOC_NODE,
+    ALLOCATION_PINNED,
+    FREE_NODE,
+    LOCATION_DEVICE,
+    MEM_ACCESS,
+)
 
 
-def read_alloc(machine: Machine, ordinal: int, fields: np.void) -> Region:
+def read_alloc(machine: Machine, fields: np.void) -> Region:
     """Reserve what an alloc node allocates; refuses what the driver refuses."""
     assert fields.dtype == ALLOC_NODE, fields.dtype
     if int(fields["handle_types"]):
         raise Problem("what a graph allocates is not shared with other processes", NOT_SUPPORTED)
-    kind, where = int(fields["allocation_type"]), int(fields["location_type"])
-    if kind != ALLOCATION_PINNED or where != LOCATION_DEVICE or int(fields["location"]) != ordinal:
-        raise Problem(f"an allocation of type {kind} at a location of type {where}, number {fields['location']}")
-    region = machine.space.allocate(int(fields["nbytes"]), ordinal)
+    kind, where, number = (int(fields[name]) for name in ("allocation_type", "location_type", "location"))
+    if kind != ALLOCATION_PINNED or where != LOCATION_DEVICE or not 0 <= number < len(machine.devices):
+        raise Problem(f"an allocation of type {kind} at a location of type {where}, number {number}")
+    access = _access(machine, int(fields["access"]), int(fields["access_count"]))
+    region = machine.space.allocate(int(fields["nbytes"]), number)
+    region.access = frozenset(access)
     region.of_graph = region.pending = True
     return region
+
+
+def _access(machine: Machine, address: Address, count: int) -> Iterator[int]:
+    """Numbers of the devices that reach an allocation besides the one that has it."""
+    if count > len(machine.devices):
+        raise Problem(f"{count} devices are to reach an allocation, and there are {len(machine.devices)}")
+    for i in range(count):
+        fields = struct_at(address + i * MEM_ACCESS.itemsize, MEM_ACCESS)
+        where, number, flags = (int(fields[name]) for name in ("location_type", "location", "flags"))
+        if where != LOCATION_DEVICE or not 0 <= number < len(machine.devices) or flags != ACCESS_READ_WRITE:
+            raise Problem(f"access {flags} for a location of type {where}, number {number}")
+        yield number
 
 
 def read_free(machine: Machine, graph: Graph, fields: np.void) -> Region:

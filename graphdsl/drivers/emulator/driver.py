@@ -481,7 +481,7 @@ class Emulator(OneByOne):
         return handle
 
     def _add_alloc(self, graph: Graph, address: Address) -> Handle:
-        region = read_alloc(self._machine, self.ordinal, nodes.struct_at(address, ALLOC_NODE))
+        region = read_alloc(self._machine, nodes.struct_at(address, ALLOC_NODE))
         graph.root.allocations.append(region)
         graph.own.append(region)
         ctypes.c_uint64.from_address(address + ALLOC_NODE.fields["address"][1]).value = region.base  # type: ignore[index]

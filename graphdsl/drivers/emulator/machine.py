@@ -131,7 +131,7 @@ class Machine:
         if len(self.devices) == 1:
             return self.space
         owners = {owner for ordinal, owner in self.peers if ordinal == device.ordinal}
-        return self.space.reached_by({device.ordinal, *owners})
+        return self.space.reached_by(device.ordinal, owners)
 
     def conditions_of(self, device: Device) -> Mapping[Handle, Any]:
         """The conditions that kernels on a device can set: those of its context."""

@@ -91,13 +91,27 @@ class Region:
         Bytes of this machine that bulk writes have made it take.
     alive : bool
         False once released.
+    access : frozenset of int, or None
+        The other devices that reach memory which a graph allocates; None where peer access decides.
     of_graph : bool
         True for memory that a graph allocates.
     pending : bool
         True while memory that a graph allocates is not allocated: nodes may be given its address, and may not use it.
     """
 
-    __slots__ = ("alive", "base", "data", "device", "kind", "nbytes", "occupied", "of_graph", "pending", "written")
+    __slots__ = (
+        "access",
+        "alive",
+        "base",
+        "data",
+        "device",
+        "kind",
+        "nbytes",
+        "occupied",
+        "of_graph",
+        "pending",
+        "written",
+    )
 
     def __init__(self, kind: Kind, base: int, data: Bytes, written: Flags | None = None, device: int = 0) -> None:
         self.kind = kind
@@ -108,6 +122,7 @@ class Region:
         self.written = written
         self.occupied = 0
         self.alive = True
+        self.access: frozenset[int] | None = None
         self.of_graph = False
         self.pending = False
 
@@ -300,9 +315,9 @@ class AddressSpace:
             raise _access_error(OUTSIDE, text, address, nbytes, region)
         return region, offset
 
-    def reached_by(self, devices: Collection[int]) -> Reach:
-        """The memory of some devices, and all host memory."""
-        return _Part(self, devices)
+    def reached_by(self, device: int, owners: Collection[int]) -> Reach:
+        """The memory of a device and of some others, and all host memory; of what graphs allocate, what they let it."""
+        return _Part(self, device, owners)
 
     def reading(self, address: int, shape: int | tuple[int, ...], strides: tuple[int, ...] = (1,)) -> Bytes:
         """The bytes at an address, to read; ordinary host memory is taken as it is.
@@ -368,16 +383,20 @@ class AddressSpace:
 class _Part:
     """What is within reach; see `AddressSpace.reached_by`."""
 
-    def __init__(self, space: AddressSpace, devices: Collection[int]) -> None:
+    def __init__(self, space: AddressSpace, device: int, owners: Collection[int]) -> None:
         self._space = space
-        self._devices = devices
+        self._device = device
+        self._owners = owners
 
     def locate(self, address: int, nbytes: int, *, used: bool = True) -> tuple[Region, int]:
         region, offset = self._space.locate(address, nbytes, used=used)
-        if region.kind == "device" and region.device not in self._devices:
+        if region.kind == "device" and region.device != self._device and not self._is_shared(region):
             text = f"{nbytes} bytes at offset {offset} of {region}, which device {region.device} has"
             raise _access_error(OTHER_DEVICE, text, address, nbytes, region)
         return region, offset
+
+    def _is_shared(self, region: Region) -> bool:
+        return region.device in self._owners if region.access is None else self._device in region.access
 
 
 _spaces: weakref.WeakSet[AddressSpace] = weakref.WeakSet()
