@@ -6,11 +6,11 @@ A wrong graph is shown too, with its cycles named. This module must not judge a 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import networkx as nx
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -19,9 +19,17 @@ from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.event import Event
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
+from graphdsl.declare.store import Level
 from graphdsl.draw.labels import bytes_text, count_text, essentials
 
-_COLOURS = {"kernel": "cyan", "memcpy": "yellow", "memset": "magenta", "host": "green"}
+_COLOURS = {
+    "kernel": "cyan",
+    "memcpy": "yellow",
+    "memset": "magenta",
+    "host": "green",
+    "child": "blue",
+    "conditional": "bright_yellow",
+}
 _NAMES_SHOWN = 6
 
 
@@ -31,7 +39,8 @@ def levels(definition: Definition) -> Group:
     Returns
     -------
     rich.console.Group
-        A table, and a line for each cycle; nodes of one cycle stand in one level.
+        A table, and a line for each cycle; nodes of one cycle stand in one level. Bodies of nodes follow, each with a
+        table of its own.
 
     Examples
     --------
@@ -48,17 +57,28 @@ def levels(definition: Definition) -> Group:
               right   empty          start
     <BLANKLINE>
     """
-    by_level = _levels(definition.dag)
+    return _each(definition, _level_table)
+
+
+def _each(definition: Definition, show: Callable[[Level], Iterable[RenderableType]]) -> Group:
+    """A graph, and behind it each body in it that has nodes."""
+    shown = [level for level in definition.levels if level is definition or level.dag]
+    return Group(*(part for level in shown for part in show(level)))
+
+
+def _level_table(declared: Level) -> Iterator[RenderableType]:
+    by_level = _levels(declared.dag)
     table = _table("level", "node", "kind", "does", "waits for")
     for number, names in enumerate(by_level):
         for name in names:
-            node = definition.node(name)
+            node = declared.node(name)
             level = Text(str(number) if name == names[0] else "")
-            waits_for = Text(_some(definition.dag.predecessors(name)))
+            waits_for = Text(_some(declared.dag.predecessors(name)))
             table.add_row(level, Text(name, "bold"), _kind(node), Text(essentials(node)), waits_for)
         table.add_section()
-    title = f"{_summary(definition)}, {count_text(len(by_level), 'level')}"
-    return Group(Text(title), table, *_cycles(definition.dag))
+    yield Text(f"{_summary(declared)}, {count_text(len(by_level), 'level')}")
+    yield table
+    yield from _cycles(declared.dag)
 
 
 def tree(definition: Definition) -> Group:
@@ -69,7 +89,7 @@ def tree(definition: Definition) -> Group:
     Returns
     -------
     rich.console.Group
-        A tree, and a line for each cycle.
+        A tree, and a line for each cycle. Bodies of nodes follow, each with a tree of its own.
 
     Examples
     --------
@@ -84,21 +104,26 @@ def tree(definition: Definition) -> Group:
         │   ↓ stop  empty  also after right
         └── right  empty
     """
-    parents = _parents(definition.dag)
+    return _each(definition, _level_tree)
+
+
+def _level_tree(level: Level) -> Iterator[RenderableType]:
+    parents = _parents(level.dag)
     children: dict[str | None, list[str]] = {None: [], **{name: [] for name in parents}}
     for name, parent in parents.items():
         children[parent].append(name)
-    root = Tree(Text(_summary(definition)))
+    root = Tree(Text(_summary(level)))
     waiting = deque((root, name) for name in children[None])
     while waiting:
         branch, name = waiting.popleft()
-        label = _line(definition, name, parents[name])
+        label = _line(level, name, parents[name])
         while len(children[name]) == 1:
             (name,) = children[name]
-            label.append("\n↓ ").append_text(_line(definition, name, parents[name]))
+            label.append("\n↓ ").append_text(_line(level, name, parents[name]))
         grown = branch.add(label)
         waiting.extend((grown, child) for child in children[name])
-    return Group(root, *_cycles(definition.dag))
+    yield root
+    yield from _cycles(level.dag)
 
 
 def operands(definition: Definition) -> Table:
@@ -168,9 +193,9 @@ def _cycles(dag: nx.DiGraph[str]) -> Iterator[Text]:
 # Text
 
 
-def _summary(definition: Definition) -> str:
-    edges = definition.dag.number_of_edges()
-    return f"{definition.name}: {count_text(len(definition), 'node')}, {count_text(edges, 'edge')}"
+def _summary(level: Level) -> str:
+    edges = level.dag.number_of_edges()
+    return f"{level.name}: {count_text(len(level), 'node')}, {count_text(edges, 'edge')}"
 
 
 def _table(*headings: str) -> Table:
@@ -184,9 +209,9 @@ def _kind(node: Node) -> Text:
     return Text(node.kind, _COLOURS.get(node.kind, "dim"))
 
 
-def _line(definition: Definition, name: str, parent: str | None) -> Text:
-    node = definition.node(name)
-    others = _some(before for before in definition.dag.predecessors(name) if before != parent)
+def _line(level: Level, name: str, parent: str | None) -> Text:
+    node = level.node(name)
+    others = _some(before for before in level.dag.predecessors(name) if before != parent)
     parts = [Text(name, "bold"), _kind(node), Text(essentials(node))]
     parts.append(Text(f"also after {others}" if others else "", "dim"))
     return Text("  ").join(part for part in parts if part)

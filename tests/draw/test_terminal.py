@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -147,3 +149,17 @@ def test_a_long_cycle_is_cut_short():
         before >> after
     text = "\n".join(shown(terminal.levels(g)))
     assert "n0 → n1 → n2 → n3 → n4 → n5 → (29 more) → n35" in text
+
+
+@pytest.mark.parametrize("view", [terminal.levels, terminal.tree])
+def test_bodies_follow_what_holds_them(view):
+    inner = Definition("inner")
+    inner.empty(name="deep")
+    g = Definition("outer")
+    with g.while_(g.condition("more", default=0), name="loop") as body:
+        body.child(inner, name="child")
+    g.if_(g.condition("taken", default=0), name="branch").otherwise.empty(name="no")
+    lines = shown(view(g))
+    titles = [line.split(",")[0] for line in lines if re.match(r"[\w/]+: \d+ node", line)]
+    assert titles == ["outer: 2 nodes", "loop: 1 node", "loop/child: 1 node", "branch/otherwise: 1 node"]
+    assert any("loop/child/deep" in line for line in lines)
