@@ -278,7 +278,9 @@ def require_can_disable(node: Node, enabled: bool) -> None:
         node=node.name,
         field="enabled",
         value=f"{enabled} for a {node.kind} node",
-        remedy="Leave it in, or make two graphs.",
+        remedy=f"Name the nodes inside, such as '{node.name}/*'."
+        if node.bodies
+        else "Leave it in, or make two graphs.",
         location=node.location,
     )
 

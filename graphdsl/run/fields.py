@@ -29,14 +29,14 @@ class Located(NamedTuple):
     text : str
         As it was written, with dtype and shape.
     address : int
-        Of its first element; the handle of an event.
+        Of its first element; the handle of an event. 0 if it is not known yet.
     """
 
     text: str
     address: int
 
     def __str__(self) -> str:
-        return f"{self.text} at {self.address:#x}"
+        return f"{self.text} at {self.address:#x}" if self.address else self.text
 
 
 class FieldChange(NamedTuple):

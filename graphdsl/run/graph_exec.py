@@ -561,7 +561,8 @@ class GraphExec:
         ------
         UpdateError
             If a name, the scope or the tag matches nothing, or a node is of a kind that cannot be disabled: kernels,
-            copies and memsets can, and empty nodes do nothing either way. Nothing has changed.
+            copies and memsets can, of a child the nodes inside, and empty nodes do nothing either way. Nothing has
+            changed.
         DriverError
             If the driver refused; what was before is in force.
 

@@ -6,11 +6,11 @@ A disabled node keeps its edges. This module must not know how nodes are chosen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from graphdsl.check import Finding, Inside, check_disabled
-from graphdsl.declare.nodes import EmptyNode
+from graphdsl.declare.nodes import ChildNode, EmptyNode
 from graphdsl.plan import Level
 from graphdsl.run.changes import require_can_disable
 from graphdsl.run.send import Sender
@@ -89,15 +89,28 @@ class Switches:
             self._tell(self._stale())
 
     def switch(self, indices: Iterable[int], enabled: bool) -> Switched:
-        """Enable or disable nodes, all of them or none. Empty nodes do nothing either way, and stay as they are."""
-        nodes = self._shadow.nodes
-        chosen = [index for index in indices if not isinstance(nodes[index], EmptyNode)]
+        """Enable or disable nodes, all of them or none.
+
+        Empty nodes do nothing either way, and stay as they are; so does a child of which all nodes are chosen, too.
+        """
+        nodes, wanted = self._shadow.nodes, set(indices)
+        idle = {
+            index for index in wanted if isinstance(nodes[index], EmptyNode) or self._is_chosen_whole(index, wanted)
+        }
+        chosen = sorted(wanted - idle)
         for index in chosen:
             require_can_disable(nodes[index], enabled)
         changed = self._set(chosen, enabled)
         stale = self._stale()
         self._tell(stale)
         return Switched(tuple(nodes[index].name for index in changed), enabled, tuple(stale))
+
+    def _is_chosen_whole(self, index: int, wanted: Collection[int]) -> bool:
+        """True for a child node if the nodes inside are chosen."""
+        if not isinstance(self._shadow.nodes[index], ChildNode):
+            return False
+        inside = (each for level in self._levels if level.owner == index for each in range(level.start, level.stop))
+        return all(each in wanted for each in inside)
 
     def take_over(self, other: Switches) -> None:
         """Disable what is disabled in another exec of the graph; what was told of that one is not told again."""

@@ -73,8 +73,9 @@ class Mismatch:
 
     @property
     def value(self) -> str:
-        """Both, as messages show them."""
-        return f"{text_of(self.old)} -> {text_of(self.new)}"
+        """Both, as messages show them; once if they are the same."""
+        old, new = text_of(self.old), text_of(self.new)
+        return old if old == new else f"{old} -> {new}"
 
     def __str__(self) -> str:
         return describe(self.rule, node=self.node, field=self.field, value=self.value, location=self.location)

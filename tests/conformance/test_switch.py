@@ -71,6 +71,25 @@ def test_by_tag(device):
             assert twin.enable(tag="debug").nodes == ("c",)
 
 
+def test_nodes_of_children(device):
+    inner = gd.Graph("inner")
+    h = inner.host_array("h", 4, np.float32)
+    inner.memset(h[:1], 1, name="one") >> inner.memset(h[1:2], 1, name="two")
+    g = gd.Graph("outer")
+    x = g.host_array("x", 4, np.float32)
+    g.memset(x, 0, name="clear") >> g.child(inner, {"h": x}, name="child")
+    with g.instantiate(device) as exe:
+        assert exe.disable("child*").nodes == ("child/one", "child/two")
+        assert total(exe) == 0
+        assert exe.enable("child/one").nodes == ("child/one",)
+        with pytest.raises(gd.UpdateError, match="inside, such as 'child/\\*'") as caught:
+            exe.disable("child")
+        assert caught.value.node == "child"
+        assert exe.disable("*").nodes == ("clear", "child/one")
+        with pytest.raises(gd.UpdateError, match="child"):
+            exe.node("child").disable()
+
+
 def test_the_order_stays(device):
     g = gd.Graph("order")
     a, b = g.host_array("a", 8, np.float32), g.host_array("b", 8, np.float32)
