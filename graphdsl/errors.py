@@ -53,7 +53,7 @@ def describe(
 
 
 _DETAILS = tuple(inspect.signature(describe).parameters)[1:]
-_OF_THE_USER = frozenset({"value", "changes"})  # attributes that may hold what cannot be pickled
+_OF_THE_USER = frozenset({"value", "changes", "in_flight"})  # attributes that may hold what cannot be pickled
 _MOST_BITS = 256
 _MOST_CHARACTERS = 1000
 
@@ -182,11 +182,14 @@ class DriverError(GraphdslError):
         Of a call on many nodes, which of them was refused.
     changes : tuple
         Of a refused update, the fields of the node that it was to change: name, old value, new value.
+    in_flight : tuple or None
+        Of a fault that a GPU reports, the launches that may have failed: name of the graph, first and last number.
     """
 
     node_handle: int = 0
     index: int = 0
     changes: tuple[tuple[str, Any, Any], ...] = ()
+    in_flight: tuple[tuple[str, int, int], ...] | None = None
 
     def __init__(self, call: str, code: int, code_name: str, rule: str | None = None, **details: Any) -> None:
         said = f"{call} returned {code_name} ({int(code)})"

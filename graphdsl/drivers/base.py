@@ -108,6 +108,9 @@ class Driver(Protocol):
     def mem_alloc(self, nbytes: int) -> Address:
         """Allocate device memory (`cuMemAlloc`), its contents undefined; 256-byte aligned."""
 
+    def mem_get_info(self) -> tuple[int, int]:
+        """Bytes of device memory that are free, and that there are (`cuMemGetInfo`)."""
+
     def mem_free(self, address: Address) -> None:
         """Free it (`cuMemFree`)."""
 

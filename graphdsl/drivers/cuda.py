@@ -303,6 +303,11 @@ class CudaDevice(OneByOne):
         with self._current():
             return int(_call(driver.cuMemAlloc, nbytes))
 
+    def mem_get_info(self) -> tuple[int, int]:
+        with self._current():
+            free, total = _call(driver.cuMemGetInfo)
+        return int(free), int(total)
+
     def mem_free(self, address: Address) -> None:
         with self._current():
             _call(driver.cuMemFree, address)

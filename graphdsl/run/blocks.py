@@ -13,6 +13,7 @@ from typing import Any
 
 from graphdsl.drivers.base import Address, Driver
 from graphdsl.drivers.releases import release, settle
+from graphdsl.drivers.results import OUT_OF_MEMORY
 from graphdsl.errors import DriverError
 
 
@@ -53,21 +54,46 @@ class HostBlock:
     """
 
     def __init__(self, device: Driver, nbytes: int) -> None:
-        array = device.mem_host_alloc(nbytes)
+        try:
+            array = device.mem_host_alloc(nbytes)
+        except DriverError as problem:
+            if problem.code == OUT_OF_MEMORY:
+                problem.about(rule=f"{problem.rule}; {size_text(nbytes)} of page-locked host memory were asked for")
+            raise
         self.address: Address = array.ctypes.data
         self.__array_interface__: dict[str, Any] = dict(array.__array_interface__)
         freed_with(self, device.mem_free_host, array)
 
 
-_OUT_OF_MEMORY = 2
 _PATIENCE = 10.0  # seconds
 
 
 def _allocated(device: Driver, nbytes: int) -> Address:
     """Device memory; where there is none left, what was dropped and not yet given back is waited for."""
-    try:
-        return device.mem_alloc(nbytes)
-    except DriverError as problem:
-        if problem.code != _OUT_OF_MEMORY or not settle(_PATIENCE):
-            raise
-        return device.mem_alloc(nbytes)
+    patience = _PATIENCE
+    while True:
+        try:
+            return device.mem_alloc(nbytes)
+        except DriverError as problem:
+            if problem.code != OUT_OF_MEMORY:
+                raise
+            if not patience or not settle(patience):
+                free, total = map(size_text, device.mem_get_info())
+                asked = f"{size_text(nbytes)} were asked for, and {free} of {total} are free on {device.name}"
+                problem.about(rule=f"{problem.rule}; {asked}")
+                raise
+            patience = 0.0
+
+
+def size_text(nbytes: int) -> str:
+    """A number of bytes, rounded.
+
+    Examples
+    --------
+    >>> size_text(100), size_text(1536), size_text(80 * 2**30)
+    ('100 bytes', '1.5 KiB', '80 GiB')
+    """
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << shift:
+            return f"{nbytes / (1 << shift):.3g} {unit}"
+    return f"{nbytes} bytes"

@@ -166,7 +166,7 @@ def build(
     stream = device.stream_create()
     log.add("cuStreamCreate")
     resources.callback(device.stream_destroy, stream)
-    hosts = HostCalls() if hosts is None else hosts
+    hosts = HostCalls(made.name) if hosts is None else hosts
     held = Held()
     resources.callback(held.close)
     devices = Devices(device)

@@ -29,8 +29,8 @@ class HostCall:
 
     Attributes
     ----------
-    node : str
-        Name of the host node.
+    graph, node : str
+        Names of the graph and of the host node.
     function : callable
         What is called.
     args : tuple
@@ -41,6 +41,7 @@ class HostCall:
         Where the node was declared.
     """
 
+    graph: str
     node: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -61,6 +62,7 @@ class HostCall:
             said = type(problem).__name__
         error = CallbackError(
             f"the function raised {said}".removesuffix(": "),
+            graph=self.graph,
             node=self.node,
             field="function",
             remedy="Nodes ordered after it ran all the same: treat their results as undefined.",
@@ -100,7 +102,8 @@ class HostCalls:
         What calls have raised and nobody has been told yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, graph: str) -> None:
+        self._graph = graph
         self.failures: deque[CallbackError] = deque()
         self._tokens: set[int] = set()
 
@@ -108,7 +111,7 @@ class HostCalls:
         """Register the call of a node with its arguments as ``values`` and ``memory`` make them; gives its token."""
         args = tuple(_argument(arg, values, memory) for arg in node.args)
         token = next(_counter)
-        _calls[token] = HostCall(node.name, node.function, args, self.failures, node.location)
+        _calls[token] = HostCall(self._graph, node.name, node.function, args, self.failures, node.location)
         self._tokens.add(token)
         return token
 

@@ -13,6 +13,7 @@ from graphdsl.declare.rows import dimensions
 from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 from graphdsl.errors import GraphdslError
 from graphdsl.run.blocks import DeviceBlock, freed_with
+from graphdsl.run.faults import told
 from graphdsl.run.rows import copied_rows
 
 if TYPE_CHECKING:
@@ -98,10 +99,11 @@ class DeviceArray:
         stream = self._synchronize()
         if not self.nbytes:
             return out
-        if self._is_contiguous():
-            self.device.memcpy_dtoh(out, self.address, stream)
-        else:
-            self._copy_rows(out, self, stream)
+        with told(self.device):
+            if self._is_contiguous():
+                self.device.memcpy_dtoh(out, self.address, stream)
+            else:
+                self._copy_rows(out, self, stream)
         return out
 
     def copy_from_host(self, array: Any) -> None:
@@ -124,10 +126,11 @@ class DeviceArray:
         stream = self._synchronize()
         if not self.nbytes:
             return
-        if self._is_contiguous():
-            self.device.memcpy_htod(self.address, source, stream)
-        else:
-            self._copy_rows(self, source, stream)
+        with told(self.device):
+            if self._is_contiguous():
+                self.device.memcpy_htod(self.address, source, stream)
+            else:
+                self._copy_rows(self, source, stream)
 
     def _converted(self, array: Any) -> np.ndarray[Any, Any]:
         """A host array as a C contiguous one of the dtype; as it came where that would lose values."""

@@ -10,6 +10,7 @@ from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DeclarationError, GraphdslError, UpdateError
 from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
+from graphdsl.run.faults import told
 from graphdsl.run.refusal import refused
 from graphdsl.run.stream import stream_handle
 
@@ -38,11 +39,13 @@ class OwnEvent:
 
     def query(self) -> bool:
         """True if what its last record waits for is done, or if it was never recorded."""
-        return self._device.event_query(self.handle)
+        with told(self._device):
+            return self._device.event_query(self.handle)
 
     def synchronize(self) -> None:
         """Wait until what its last record waits for is done."""
-        self._device.event_synchronize(self.handle)
+        with told(self._device):
+            self._device.event_synchronize(self.handle)
 
     def elapsed_since(self, start: OwnEvent) -> float:
         """Milliseconds from the last record of ``start`` to that of this event; both were declared with timing.
@@ -62,7 +65,8 @@ class OwnEvent:
                     value=event.name,
                     remedy=f"Declare it with graph.event({event.name!r}, timing=True).",
                 )
-        return self._device.event_elapsed_time(start.handle, self.handle)
+        with told(self._device):
+            return self._device.event_elapsed_time(start.handle, self.handle)
 
     def __repr__(self) -> str:
         return f"<event {self.name!r} of an exec on {self._device.name}>"

@@ -35,6 +35,7 @@ from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.changes import can_disable
 from graphdsl.run.device_array import DeviceArray
+from graphdsl.run.faults import Launches, building, is_lost
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
 from graphdsl.run.preflight import Preflight
@@ -108,7 +109,8 @@ class GraphExec:
         self._told_of_streams = False
         self._index: dict[str, int] = {}
         self._log = log = CallLog()
-        with ExitStack() as resources:
+        self._launches = Launches(made.name, device)
+        with ExitStack() as resources, building(made, device):
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
             self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
         self._finalizer = weakref.finalize(self, release, self._ending.unseen)
@@ -128,6 +130,7 @@ class GraphExec:
         self._stream, self._graph_exec = parts.stream, parts.sender.graph_exec
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
         self._shadow, self._sender = parts.shadow, parts.sender
+        self._launches.node_of = parts.sender.node_of
         self._updater = Updater(self._shadow, self._sender)
         self._node_updater = NodeUpdater(self._shadow, self._sender, self._updater.forget)
         self._switches = Switches(self.name, self._shadow, self._sender, made.levels)
@@ -203,15 +206,20 @@ class GraphExec:
         DriverError
             If the driver refuses.
         """
-        if stream is None:
-            handle = self._stream
-            code = self._launch_own()  # says so itself where the exec is unusable
-            if code:
-                raise self.device.launch_failure(code)
-        else:
-            self._require_usable()
-            handle = stream_handle(stream)
-            self.device.graph_launch(self._graph_exec, handle)
+        try:
+            if stream is None:
+                handle = self._stream
+                code = self._launch_own()  # says so itself where the exec is unusable
+                if code:
+                    raise self.device.launch_failure(code)
+            else:
+                self._require_usable()
+                handle = stream_handle(stream)
+                self.device.graph_launch(self._graph_exec, handle)
+        except DriverError as problem:
+            self._launches.explain(problem)
+            raise
+        self._launches.made += 1
         if self._last_stream is not handle:
             if not self._told_of_streams and self._pending and handle not in self._pending:
                 self._tell_of_streams()
@@ -241,30 +249,19 @@ class GraphExec:
         """
         self._require_no_host_function("waiting for")
         self._require_usable()
-        with self._named_faults():
+        with self._launches.told():
             self._drain()
         if self._hosts.failures:
             raise self._hosts.failures.popleft()
 
     def _drain(self) -> None:
+        self._last_stream = None  # the next launch is noted, even if one of these failed
         while self._pending:
             handle, _ = self._pending.popitem()
             self.device.stream_synchronize(handle)
-        self._last_stream = None
+        self._launches.waited()
         self._hosts.waited()
         self._retired.drain()
-
-    @contextmanager
-    def _named_faults(self) -> Iterator[None]:
-        """Gives the emulator's faults, which know a handle only, the name of their node."""
-        try:
-            yield
-        except DriverError as problem:
-            node = self._sender.node_of(problem.node_handle)
-            if node is None:
-                raise
-            problem.about(graph=self.name, node=node.name, location=node.location)
-            raise
 
     # Reading and writing
 
@@ -354,11 +351,11 @@ class GraphExec:
         changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
         try:  # the context managers cost as much as an update of a few nodes
             releases = self._updater.update(changes) if not adopted else self._rebound(changes, adopted)
-        except ExecUnusableError as problem:
-            self._lose(problem.rule)
+            if releases:
+                self._retired.add(releases, self._last_stream)
+        except (DriverError, ExecUnusableError) as problem:
+            self._note(problem)
             raise
-        if releases:
-            self._retired.add(releases, self._last_stream)
 
     def _rebound(self, changes: Mapping[str, Any], adopted: Mapping[str, Binding]) -> list[Release]:
         # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
@@ -419,8 +416,8 @@ class GraphExec:
         ((name, value),) = named.items()
         try:  # the hot path: a context manager would cost as much as the rest
             return self._updater.update_param(name, value)
-        except ExecUnusableError as problem:
-            self._lose(problem.rule)
+        except (DriverError, ExecUnusableError) as problem:
+            self._note(problem)
             raise
 
     def node(self, name: str) -> NodeExec:
@@ -500,7 +497,8 @@ class GraphExec:
         if not found:
             log = CallLog()
             try:
-                parts, release = take_over(made, given, bound, self._parts, changes, log)
+                with building(made, self.device):
+                    parts, release = take_over(made, given, bound, self._parts, changes, log)
             except ExecUpdateError as problem:
                 if on_mismatch == "raise":
                     raise
@@ -518,11 +516,11 @@ class GraphExec:
     def _reinstantiate(self, made: Plan, values: Mapping[str, Any], bound: Mapping[str, Binding]) -> None:
         """Build a new exec in the place of this one; no launch of both runs at once, since they share memory."""
         self._require_no_host_function("instantiating anew")
-        with self._named_faults():
+        with self._launches.told():
             self._drain()
         disabled = {self._shadow.nodes[index].name for index in self._shadow.disabled}
         log = CallLog()
-        with ExitStack() as resources:
+        with ExitStack() as resources, building(made, self.device):
             parts = build(made, self.device, values, resources, log, bound=bound, hosts=self._hosts)
             indices = [i for i, node in enumerate(made.nodes) if node.name in disabled and can_disable(node)]
             parts.sender.set_enabled(indices, False)
@@ -607,15 +605,15 @@ class GraphExec:
         devices.let_reach([node])
         with self._noting_loss():
             releases = self._node_updater.update(index, node)
-        if releases:
-            self._retired.add(releases, self._last_stream)
+            if releases:
+                self._retired.add(releases, self._last_stream)
 
     def _update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
         self._require_usable()
         try:
             return self._node_updater.update_numbers(index, given)
-        except ExecUnusableError as problem:
-            self._lose(problem.rule)
+        except (DriverError, ExecUnusableError) as problem:
+            self._note(problem)
             raise
 
     def _require_own(self, node: Node) -> None:
@@ -633,12 +631,18 @@ class GraphExec:
 
     @contextmanager
     def _noting_loss(self) -> Iterator[None]:
-        """Remembers that an update left the exec undefined."""
+        """Around an update: remembers that it left the exec undefined, and says what the driver refused."""
         try:
             yield
-        except ExecUnusableError as problem:
-            self._lose(problem.rule)
+        except (DriverError, ExecUnusableError) as problem:
+            self._note(problem)
             raise
+
+    def _note(self, problem: DriverError | ExecUnusableError) -> None:
+        if isinstance(problem, DriverError):
+            self._launches.explain(problem)
+        else:
+            self._lose(problem.rule)
 
     # Ending
 
@@ -656,8 +660,9 @@ class GraphExec:
         if self._unusable is None:
             self._lose("the exec is closed")
         if self._finalizer.detach() is not None:
-            with self._named_faults():
+            with self._launches.told():
                 self._ending.run()
+            self._launches.waited()
         if self._hosts.failures:
             raise self._hosts.failures.popleft()
 
@@ -712,15 +717,30 @@ class _Ending:
 
     def run(self) -> None:
         """Wait for the launches in flight and release everything, even if they failed."""
-        with self._resources as resources:  # what was put there last runs first
-            resources.callback(self._hosts.waited)
-            for handle in self._pending:
-                resources.callback(self._device.stream_synchronize, handle)
+        faults: list[DriverError] = []
+
+        def synchronize(handle: Handle) -> None:
+            try:
+                self._device.stream_synchronize(handle)
+            except DriverError as problem:
+                faults.append(problem)
+                raise
+
+        try:
+            with self._resources as resources:  # what was put there last runs first
+                resources.callback(self._hosts.waited)
+                for handle in self._pending:
+                    resources.callback(synchronize, handle)
+        except DriverError:
+            if not faults:
+                raise
+            raise faults[0] from faults[0].__cause__  # what failed after it only met a lost context
 
     def unseen(self) -> None:
         """The same for an exec that nobody closed: nobody will ask what its host nodes raised."""
         try:
-            self.run()
+            with suppress(DriverError) if is_lost(self._device) else nullcontext():
+                self.run()
         finally:
             for failure in self._hosts.failures:
                 _logger.error("an exec was dropped before anybody was told: %s", failure)

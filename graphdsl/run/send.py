@@ -13,6 +13,7 @@ import numpy as np
 
 from graphdsl.declare.nodes import Node
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.results import is_fault
 from graphdsl.errors import DriverError, ExecUnusableError
 from graphdsl.run.emit import Handles, blame, node_of
 from graphdsl.run.fields import FieldChange, blame_changes
@@ -92,6 +93,8 @@ class Sender:
         blame(problem, self._nodes[index])
         blame_changes(problem, changes(index))
         restore()
+        if is_fault(problem):
+            raise problem  # there is no context to send to
         self._send_back(Batch(*(part[:count] for part in batch)), self._nodes[index])
         raise problem
 

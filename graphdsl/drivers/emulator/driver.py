@@ -287,6 +287,10 @@ class Emulator(OneByOne):
     def mem_alloc(self, nbytes: int) -> Address:
         return self._machine.space.allocate(nbytes, self.ordinal).base
 
+    @driver_call("cuMemGetInfo")
+    def mem_get_info(self) -> tuple[int, int]:
+        return self._machine.space.left(self.ordinal), self._machine.space.capacity
+
     @driver_call("cuMemFree")
     def mem_free(self, address: Address) -> None:
         if address:

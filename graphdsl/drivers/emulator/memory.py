@@ -201,6 +201,10 @@ class AddressSpace:
         """Allocations of a kind that have not been released, by address."""
         return [region for region in self._regions if region.alive and region.kind == kind]
 
+    def left(self, device: int) -> int:
+        """Bytes of a device that are not allocated."""
+        return self.capacity - self._used[device]
+
     def allocate(self, nbytes: int, device: int = 0) -> Region:
         """Allocate memory of a device.
 
@@ -211,10 +215,9 @@ class AddressSpace:
         """
         if nbytes < 1:
             raise Problem(f"an allocation of {nbytes} bytes; at least 1 is needed")
-        used = self._used[device]
-        if used + nbytes > self.capacity:
+        if nbytes > self.left(device):
             raise Problem(
-                f"{nbytes} bytes asked for, and {used} of the {self.capacity} bytes of the device are in use",
+                "the emulated device has too little memory left",
                 OUT_OF_MEMORY,
                 "Release memory, or give the emulator more with memory_bytes=.",
             )

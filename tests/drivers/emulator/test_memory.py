@@ -174,8 +174,10 @@ def peak_bytes() -> int:
 
 def test_capacity() -> None:
     device = Emulator(memory_bytes=1000)
+    assert device.mem_get_info() == (1000, 1000)
     first = device.mem_alloc(600)
-    with pytest.raises(DriverError, match="1000 bytes of the device") as caught:
+    assert device.mem_get_info() == (400, 1000)
+    with pytest.raises(DriverError, match="too little memory left") as caught:
         device.mem_alloc(401)
     assert (caught.value.call, caught.value.code) == ("cuMemAlloc", 2)
     device.mem_free(first)
