@@ -18,6 +18,7 @@ from graphdsl.declare.operands import Buffer, View
 from graphdsl.declare.sources import SourceKernel, cubin, cuda_source, ptx
 from graphdsl.errors import (
     CallbackError,
+    CaptureError,
     CheckError,
     CompileError,
     DeclarationError,
@@ -38,6 +39,7 @@ __all__ = [
     "AccessPolicy",
     "Buffer",
     "CallbackError",
+    "CaptureError",
     "CheckError",
     "CompileError",
     "DeclarationError",

@@ -161,6 +161,23 @@ class CompileError(GraphdslError):
     """A kernel could not be compiled, linked or given a parameter layout."""
 
 
+class CaptureError(GraphdslError):
+    """The work of a captured node could not be recorded; what its function raised, if it did, is the ``__cause__``.
+
+    Attributes
+    ----------
+    code : int
+        The driver's result code (a ``CUresult``); 0 if the driver has refused nothing.
+    code_name : str
+        Its name, such as ``"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"``.
+    """
+
+    def __init__(self, rule: str, *, code: int = 0, code_name: str = "", **details: Any) -> None:
+        super().__init__(rule, **details)
+        self.code = code
+        self.code_name = code_name
+
+
 class UpdateError(GraphdslError):
     """An update was refused before anything was sent to the driver: the exec is as it was."""
 

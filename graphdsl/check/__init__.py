@@ -13,6 +13,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     advice,
     allocations,
     batch,
+    captured,
     conditionals,
     copies,
     kernels,

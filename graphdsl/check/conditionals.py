@@ -16,14 +16,14 @@ from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, Mems
 if TYPE_CHECKING:
     from graphdsl.compile.image import ParameterLayout
 
-_IN_BODIES = ("kernel", "memcpy", "memset", "empty", "child", "conditional")
+_IN_BODIES = ("kernel", "memcpy", "memset", "empty", "child", "conditional", "captured")
 
 
 @rule("GD501", "error", "Bodies hold what the device runs by itself", subject="graph")
 def body_kinds(context: Context, found: Found) -> Iterator[Finding]:
-    """A body of a conditional node holds kernels, copies, memsets, empty nodes, children and conditional nodes.
+    """A body of a conditional node holds kernels, copies, memsets, and empty, child, conditional and captured nodes.
 
-    That goes for children in it, too.
+    That goes for children in it, too. What captured work consists of only the driver tells, at instantiation.
 
     **Why.** The device decides which bodies run, without the host: it can call no host function, record no event and
     allocate nothing. The driver tells at instantiation, as `CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED`.

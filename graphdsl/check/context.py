@@ -23,7 +23,7 @@ from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, convert_scalar
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
+from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.sources import SourceKernel
@@ -158,7 +158,7 @@ class Context:
         Given values that their param does not take, by name.
     disabled : frozenset of str
         Names of the nodes that are taken to be disabled.
-    kernels, copies, memsets, hosts : list of Node
+    kernels, copies, memsets, hosts, captured : list of Node
         The nodes of each kind.
     """
 
@@ -190,6 +190,7 @@ class Context:
         self.memsets: list[MemsetNode] = self.of_kind(MemsetNode)
         self.transfers: list[MemcpyNode | MemsetNode] = [*self.copies, *self.memsets]
         self.hosts: list[HostNode] = self.of_kind(HostNode)
+        self.captured: list[CapturedNode] = self.of_kind(CapturedNode)
         self.failures: dict[Expr, str] = {}
         self._known: set[Param] = set()
         self._evaluated: dict[Expr, Any] = {}

@@ -43,9 +43,13 @@ def _word_at(typing_context: Any, address: Any) -> Any:
 WITH_PARAMS = 0
 WITHOUT_PARAMS = 1
 WITH_EDGE_DATA = 2
+OF_GRAPH = 3
 FIRST_OFFSET = 8
 """Forms of functions. From here on a form is an offset: so many bytes behind the start of the params lies the context
 that the function takes beside them."""
+
+GRAPH_OFFSET = 16
+"""Bytes behind the start of the params to the graph of a child graph node."""
 
 PUSH, POP, POPPED = range(3)
 """Where the loops find what makes a context current, what puts the one before back, and room for its answer."""
@@ -97,10 +101,10 @@ def add_nodes(
     """Add nodes without dependencies, one call of ``functions[kind]`` each, their handles written to ``handles``.
 
     ``forms[kind]`` says whether the function takes a context beside the params, no params at all, or the data of edges
-    before their number. ``context`` is made current meanwhile; ``current`` holds the addresses of `cuCtxPushCurrent`,
-    of `cuCtxPopCurrent`, and of a word for what is popped: without a current context each call costs 0.2 µs more
-    (measured on an H200, driver 580). Gives `NO_FAILURE`, or the index of the node that was refused and the code, for
-    `failure`.
+    before their number; what changes a node then takes the params, or the graph in them. ``context`` is made current
+    meanwhile; ``current`` holds the addresses of `cuCtxPushCurrent`, of `cuCtxPopCurrent`, and of a word for what is
+    popped: without a current context each call costs 0.2 µs more (measured on an H200, driver 580). Gives `NO_FAILURE`,
+    or the index of the node that was refused and the code, for `failure`.
     """
     code = _call(current[PUSH], (context,))
     if code != 0:
@@ -116,7 +120,7 @@ def add_nodes(
             code = _call(function, (handle, graph, none, none, params[i], beside))
         elif form == WITHOUT_PARAMS:
             code = _call(function, (handle, graph, none, none))
-        elif form == WITH_EDGE_DATA:
+        elif form in (WITH_EDGE_DATA, OF_GRAPH):
             code = _call(function, (handle, graph, none, none, none, params[i]))
         else:
             code = _call(function, (handle, graph, none, none, params[i]))
@@ -147,6 +151,8 @@ def set_params(
         function, form = functions[kinds[i]], forms[kinds[i]]
         if form >= FIRST_OFFSET:
             code = _call(function, (graph_exec, handles[i], params[i], _word_at(params[i] + np.uint64(form))))
+        elif form == OF_GRAPH:
+            code = _call(function, (graph_exec, handles[i], _word_at(params[i] + np.uint64(GRAPH_OFFSET))))
         else:
             code = _call(function, (graph_exec, handles[i], params[i]))
         if code != 0:

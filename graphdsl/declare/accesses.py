@@ -1,4 +1,4 @@
-"""What nodes read and write: of copies, memsets and words known exactly, of kernels and host functions as it shows.
+"""What nodes read and write: of copies, memsets and words known exactly, of what calls code as it shows.
 
 Of a kernel the code tells more than its operands do; whoever reads the code replaces `accesses`. This module must not
 judge.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from graphdsl.declare.expressions import value_of
-from graphdsl.declare.nodes import BatchMemOpNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
 from graphdsl.declare.operands import Array, Extent
 
 Span = tuple[int, int]
@@ -75,7 +75,7 @@ def accesses(node: Node) -> Iterator[Access]:
         for operation in node.operations:
             if operation.array is not None:
                 yield Access(operation.array, operation.form == "wait", operation.form == "write")
-    elif isinstance(node, (KernelNode, HostNode)):
+    elif isinstance(node, (KernelNode, HostNode, CapturedNode)):
         for array in _arrays(node.args):
             yield Access(array, True, not array.buffer.readonly)
 

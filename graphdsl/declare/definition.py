@@ -33,6 +33,7 @@ from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
+    CapturedNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -415,6 +416,54 @@ class Definition(Level):
         checked_function(function, name)
         full = self._node_name(name, name_of(function, "host").strip("<>"))
         return self._add(HostNode(full, self, declared_here(), function, arguments(args, full)), after)
+
+    def capture(
+        self,
+        function: Callable[..., Any],
+        args: Iterable[Any] = (),
+        *,
+        emulate: Callable[..., Any] | None = None,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+    ) -> CapturedNode:
+        """Declare work of a library, such as cuBLAS, cuDNN, NCCL, CuPy or PyTorch, as one node.
+
+        The function is called when the graph is instantiated, once for each exec, and what it puts into the stream is
+        recorded (stream capture). It may not do what cannot be recorded: allocate, wait, or use another stream that
+        does not begin at this one. So give it its results to write into, and call it once before, outside of the graph:
+        libraries set themselves up at their first call.
+
+        Parameters
+        ----------
+        function : callable
+            Called as ``function(stream, *args)``. The stream has ``handle``, an integer, and ``__cuda_stream__``. What
+            it returns is kept alive as long as the exec can run the work.
+        args : iterable
+            Arrays in device memory arrive as objects with ``__cuda_array_interface__``, host memory as NumPy arrays,
+            params and expressions as numbers, all else as it is. A single one may stand by itself.
+        emulate : callable, optional
+            Stands for the work where there is no GPU: called as ``emulate(*args)`` when the node runs, with NumPy
+            arrays that it writes its results into.
+        name, after
+            As for `kernel`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> def product(stream, a, b, out):
+        ...     import cupy
+        ...     with cupy.cuda.ExternalStream(stream.handle):
+        ...         cupy.matmul(cupy.asarray(a), cupy.asarray(b), out=cupy.asarray(out))
+        >>> graph = Definition("demo")
+        >>> a, b, c = (graph.device_array(name, (8, 8), np.float32) for name in "abc")
+        >>> graph.capture(product, (a, b, c), emulate=lambda a, b, out: np.matmul(a, b, out=out)).name
+        'product'
+        """
+        checked_function(function, name, "captured")
+        if emulate is not None:
+            checked_function(emulate, name, "captured", "emulate")
+        full = self._node_name(name, name_of(function, "captured").strip("<>"))
+        return self._add(CapturedNode(full, self, declared_here(), function, arguments(args, full), emulate), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""

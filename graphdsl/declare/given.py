@@ -259,15 +259,17 @@ def extent(value: Any, node: str, field: str) -> Extent:
     )
 
 
-def checked_function(function: Any, node: str | None) -> Any:
-    """What a host node calls."""
+def checked_function(function: Any, node: str | None, kind: str = "host", field: str = "function") -> Any:
+    """What a host node or a captured one calls."""
     if not callable(function):
-        rule, remedy = "a host node calls a function", "Pass a callable."
+        rule, remedy = f"a {kind} node calls a function", "Pass a callable."
     elif is_deferred(function):
-        rule = "a host node calls a function once, and a call of a generator or of an async function runs nothing of it"
+        rule = (
+            f"a {kind} node calls a function once, and a call of a generator or of an async function runs nothing of it"
+        )
         remedy = "Declare it with def, and without yield."
     else:
         return function
     raise DeclarationError(
-        rule, node=node, field="function", value=f"{function!r} of type {type(function).__name__}", remedy=remedy
+        rule, node=node, field=field, value=f"{function!r} of type {type(function).__name__}", remedy=remedy
     )

@@ -357,6 +357,44 @@ class HostNode(Node):
         return ((f"args[{index}]", arg) for index, arg in enumerate(self.args))
 
 
+class CapturedNode(Node):
+    """Work that a library puts into a stream, recorded when the graph is instantiated.
+
+    Attributes
+    ----------
+    function : callable
+        Called once for each exec, with a stream and ``args``: what it puts into the stream is what the node does.
+    args : tuple
+        Arrays in device memory arrive as objects with ``__cuda_array_interface__``, host memory as NumPy arrays, params
+        and expressions as numbers, all else as it is.
+    emulate : callable or None
+        What stands for the work where there is no GPU: called with ``args`` when the node runs, all arrays of NumPy.
+    """
+
+    __slots__ = ("args", "emulate", "function")
+    kind = "captured"
+
+    def __init__(
+        self,
+        name: str,
+        definition: Definition,
+        location: Location,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        emulate: Callable[..., Any] | None,
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.function = function
+        self.args = args
+        self.emulate = emulate
+
+    def operands(self) -> tuple[Any, ...]:
+        return self.args
+
+    def fields(self) -> Iterator[tuple[str, Any]]:
+        return ((f"args[{index}]", arg) for index, arg in enumerate(self.args))
+
+
 class EmptyNode(Node):
     """Does nothing: a barrier that turns n times m edges into n plus m."""
 

@@ -44,6 +44,7 @@ _KINDS: dict[str, dict[str, Any]] = {
         "margin": "0.05,0.03",
     },
     "host": {"fillcolor": "#e4f3e8", "color": "#3d8455", "shape": "note"},
+    "captured": {"fillcolor": "#e0f2f1", "color": "#2f7d7a", "shape": "component"},
     "empty": {"fillcolor": "#eef1f4", "color": "#76828f", "shape": "oval", "margin": 0},
     "event record": {"fillcolor": "#fbe9ee", "color": "#a8456b", "shape": "cds", "style": "filled"},
     "event wait": {"fillcolor": "#fbe9ee", "color": "#a8456b", "shape": "cds", "style": "filled"},

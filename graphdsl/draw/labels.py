@@ -14,6 +14,7 @@ from graphdsl.declare.expressions import BinaryExpr
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
+    CapturedNode,
     ChildNode,
     ConditionalNode,
     EventNode,
@@ -103,8 +104,9 @@ def _(node: MemsetNode) -> str:
     return f"{operand_text(node.destination)} = {operand_text(node.value)}"
 
 
-@essentials.register
-def _(node: HostNode) -> str:
+@essentials.register(HostNode)
+@essentials.register(CapturedNode)
+def _(node: HostNode | CapturedNode) -> str:
     return f"{getattr(node.function, '__name__', type(node.function).__name__)}()"
 
 

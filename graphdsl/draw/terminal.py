@@ -27,6 +27,7 @@ _COLOURS = {
     "memcpy": "yellow",
     "memset": "magenta",
     "host": "green",
+    "captured": "green",
     "child": "blue",
     "conditional": "bright_yellow",
 }

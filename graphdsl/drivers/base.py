@@ -8,7 +8,7 @@ raises `DriverError` with the driver's name of the function and its result code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.results import driver_error
-from graphdsl.drivers.structs import EMPTY, GENERIC, HOST, KERNEL, MEMCPY, MEMSET
+from graphdsl.drivers.structs import CHILD, EMPTY, GENERIC, HOST, KERNEL, MEMCPY, MEMSET
 from graphdsl.errors import DriverError, GraphdslError
 
 Handle = int
@@ -154,6 +154,18 @@ class Driver(Protocol):
     def stream_destroy(self, stream: Handle) -> None:
         """Destroy a stream (`cuStreamDestroy`)."""
 
+    def stream_begin_capture(self, stream: Handle) -> None:
+        """Record what is put into the stream from now on, instead of running it (`cuStreamBeginCapture`).
+
+        The mode is thread-local: this thread may not do meanwhile what would not be recorded, such as allocating.
+        """
+
+    def stream_end_capture(self, stream: Handle) -> Handle:
+        """End the recording, whatever has become of it (`cuStreamEndCapture`); gives the graph of what was put in."""
+
+    def made_current(self) -> AbstractContextManager[None]:
+        """Around calls of other libraries in this thread: they find the device's context current."""
+
     def event_create(self, timing: bool = False) -> Handle:
         """An event (`cuEventCreate`), without timing by default."""
 
@@ -237,6 +249,14 @@ class Driver(Protocol):
     def graph_destroy(self, graph: Handle) -> None:
         """Destroy a graph (`cuGraphDestroy`)."""
 
+    # Looking into graphs
+
+    def graph_get_nodes(self, graph: Handle) -> list[Handle]:
+        """The nodes of a graph (`cuGraphGetNodes`)."""
+
+    def graph_node_get_type(self, node: Handle) -> int:
+        """What kind of node it is, a ``CUgraphNodeType`` (`cuGraphNodeGetType`)."""
+
     # Running graphs
 
     def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
@@ -273,6 +293,13 @@ class Driver(Protocol):
 
     def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         """Change a node of any kind of an exec (`cuGraphExecNodeSetParams`); ``params`` is a `NODE_PARAMS`."""
+
+    def graph_exec_child_graph_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        """Give the nodes inside of a child graph node the parameters of those of a graph.
+
+        This is `cuGraphExecChildGraphNodeSetParams`, with the graph in a `NODE_PARAMS`; it has the same nodes and
+        edges, added in the same order, and can be destroyed afterwards.
+        """
 
     def graph_exec_set_params(
         self,
@@ -336,6 +363,7 @@ class OneByOne:
             HOST: self.graph_add_host_node,
             EMPTY: lambda graph, params: self.graph_add_empty_node(graph),
             GENERIC: self.graph_add_node,
+            CHILD: self.graph_add_node,
         }
         handles = np.zeros(len(kinds), np.uint64)
         for index, (kind, address) in enumerate(zip(kinds.tolist(), params.tolist(), strict=True)):
@@ -357,6 +385,7 @@ class OneByOne:
             MEMSET: self.graph_exec_memset_node_set_params,
             HOST: self.graph_exec_host_node_set_params,
             GENERIC: self.graph_exec_node_set_params,
+            CHILD: self.graph_exec_child_graph_node_set_params,
         }
         calls = zip(kinds.tolist(), nodes.tolist(), params.tolist(), strict=True)
         for index, (kind, node, address) in enumerate(calls):

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.results import RESULTS, UPDATE_RESULTS, ExecUpdateError, InstantiateError, driver_error
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
+    CHILD,
+    CHILD_GRAPH_NODE,
     EDGE_DATA,
     EMPTY,
     EXEC_UPDATE_RESULT,
@@ -38,6 +40,7 @@ from graphdsl.drivers.structs import (
     MEMORY_TYPE_DEVICE,
     MEMSET,
     MEMSET_NODE,
+    UNION_OFFSET,
 )
 from graphdsl.errors import DriverError, GraphdslError
 
@@ -49,15 +52,19 @@ _PROC_FLAGS = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
 _NOT_FOUND = 500
 
 # The driver's functions by the kind of node, in the order of `graphdsl.drivers.structs`.
-_ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty", ""))
+_ADD_CALLS = tuple(f"cuGraphAdd{kind}Node" for kind in ("Kernel", "Memcpy", "Memset", "Host", "Empty", "", ""))
 # An empty node has nothing to set, and is never sent.
-_SET_CALLS = tuple(f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host", "", ""))
+_SET_CALLS = tuple(
+    f"cuGraphExec{kind}NodeSetParams" for kind in ("Kernel", "Memcpy", "Memset", "Host", "", "", "ChildGraph")
+)
 
 _three_words = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 _NOT_PERMITTED = driver.CUresult.CUDA_ERROR_NOT_PERMITTED
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
+_THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+_GRAPH_OFFSET = UNION_OFFSET + int(CHILD_GRAPH_NODE.fields["graph"][1])  # type: ignore[index]
 _PEER_ENABLED = driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 
 # Driver attributes by the field of `Limits` that they fill.
@@ -364,6 +371,15 @@ class CudaDevice(OneByOne):
     def stream_destroy(self, stream: Handle) -> None:
         _call(driver.cuStreamDestroy, stream)
 
+    def stream_begin_capture(self, stream: Handle) -> None:
+        _call(driver.cuStreamBeginCapture, stream, _THREAD_LOCAL)
+
+    def stream_end_capture(self, stream: Handle) -> Handle:
+        return int(_call(driver.cuStreamEndCapture, stream))
+
+    def made_current(self) -> AbstractContextManager[None]:
+        return self._current()
+
     def event_create(self, timing: bool = False) -> Handle:
         flags = driver.CUevent_flags.CU_EVENT_DEFAULT if timing else driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         with self._current():
@@ -470,6 +486,16 @@ class CudaDevice(OneByOne):
     def graph_destroy(self, graph: Handle) -> None:
         _call(driver.cuGraphDestroy, graph)
 
+    # Looking into graphs
+
+    def graph_get_nodes(self, graph: Handle) -> list[Handle]:
+        _, count = _call(driver.cuGraphGetNodes, graph)
+        nodes, _ = _call(driver.cuGraphGetNodes, graph, count)
+        return list(map(int, nodes))
+
+    def graph_node_get_type(self, node: Handle) -> int:
+        return int(_call(driver.cuGraphNodeGetType, node))
+
     # Running graphs
 
     def graph_instantiate_with_params(self, graph: Handle, flags: int = 0) -> Handle:
@@ -520,6 +546,10 @@ class CudaDevice(OneByOne):
     def graph_exec_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
         _call(driver.cuGraphExecNodeSetParams, graph_exec, node, driver.CUgraphNodeParams(_ptr=params))
 
+    def graph_exec_child_graph_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        graph = ctypes.c_uint64.from_address(params + _GRAPH_OFFSET).value
+        _call(driver.cuGraphExecChildGraphNodeSetParams, graph_exec, node, graph)
+
     def graph_exec_set_params(
         self,
         graph_exec: Handle,
@@ -564,6 +594,7 @@ class _Compiled:
             MEMSET: _context_offset(MEMSET_NODE),
             EMPTY: loops.WITHOUT_PARAMS,
             GENERIC: loops.WITH_EDGE_DATA,
+            CHILD: loops.OF_GRAPH,
         }
         self.forms = np.array([forms.get(kind, loops.WITH_PARAMS) for kind in range(len(_ADD_CALLS))], np.uint8)
         self.add = np.array([_address(call) for call in _ADD_CALLS], np.uint64)

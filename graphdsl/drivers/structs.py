@@ -113,7 +113,7 @@ NODE_PARAMS = np.dtype(
 UNION_OFFSET = 16
 
 CHILD_GRAPH_NODE = np.dtype([("graph", np.uint64), ("ownership", np.uint32), ("padding", np.uint32)])
-"""``CUDA_CHILD_GRAPH_NODE_PARAMS``; ownership 0 copies the graph."""
+"""``CUDA_CHILD_GRAPH_NODE_PARAMS``."""
 
 CONDITIONAL_NODE = np.dtype(
     [
@@ -189,15 +189,16 @@ NODE_TYPE_ALLOC = 10
 NODE_TYPE_FREE = 11
 NODE_TYPE_BATCH_MEM_OP = 12
 NODE_TYPE_CONDITIONAL = 13
-"""``CUgraphNodeType`` in `NODE_PARAMS`."""
+"""``CUgraphNodeType``, in `NODE_PARAMS` and elsewhere."""
 
 CONDITION_ASSIGN_DEFAULT = 1
 
 EXEC_UPDATE_RESULT = np.dtype([("result", np.uint32), ("padding", np.uint32), ("node", np.uint64), ("from", np.uint64)])
 """``CUgraphExecUpdateResultInfo``: what kept an exec from being updated, the node, and the dependency of it."""
 
-KERNEL, MEMCPY, MEMSET, HOST, EMPTY, GENERIC = range(6)
-"""Kinds of node, as the seam counts them; `GENERIC` is all that is packed into a `NODE_PARAMS`."""
+KERNEL, MEMCPY, MEMSET, HOST, EMPTY, GENERIC, CHILD = range(7)
+"""Kinds of node, as the seam counts them; `GENERIC` is all that is packed into a `NODE_PARAMS`, and so is a `CHILD`,
+which an exec is told of by a call of its own."""
 
 MEMORY_TYPE_HOST = 1
 MEMORY_TYPE_DEVICE = 2

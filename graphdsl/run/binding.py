@@ -5,7 +5,7 @@ This module must not know nodes: it gives every buffer an address, and every eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from graphdsl.declare.event import Event, event_handle
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.interop import ForeignArray, device_of, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
-from graphdsl.drivers.base import Address, Driver
+from graphdsl.drivers.base import Address, Driver, Handle
 from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.plan.memory import place
@@ -184,6 +184,33 @@ class Memory:
         address = values[name] + value_of(array.offset, values)
         shape = tuple(int(value_of(extent, values)) for extent in array.shape)
         return host_view(address, shape, array.strides, array.dtype, self.kept[name], array.buffer.readonly)
+
+    def device_array(self, array: Array, values: Mapping[str, Any], synchronize: Callable[[], Handle]) -> DeviceArray:
+        """Device memory of a buffer or view, where ``values`` say; ``synchronize`` is as `DeviceArray` takes it."""
+        buffer = array.buffer
+        return DeviceArray(
+            self._devices[buffer.device],
+            values[buffer.name] + value_of(array.offset, values),
+            tuple(int(value_of(extent, values)) for extent in array.shape),
+            array.strides,
+            array.dtype,
+            owner=self.kept.get(buffer.name),  # memory of a graph is kept by its exec
+            synchronize=synchronize,
+            readonly=buffer.readonly,
+        )
+
+    def argument(self, operand: Any, values: Mapping[str, Any], synchronize: Callable[[], Handle] | None = None) -> Any:
+        """What a Python function is passed for an operand: arrays over the memory, numbers, and all else as it is.
+
+        ``synchronize`` is for arrays in device memory; without one there are none.
+        """
+        if isinstance(operand, Array):
+            if synchronize is not None and operand.space == "device":
+                return self.device_array(operand, values, synchronize)
+            return self.host_array(operand, values)
+        if type(operand) is tuple:
+            return tuple(self.argument(item, values, synchronize) for item in operand)
+        return value_of(operand, values)
 
     def release(self) -> None:
         """Drop all memory; what nobody else refers to is freed."""

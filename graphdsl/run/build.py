@@ -22,6 +22,7 @@ from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import CallLog
+from graphdsl.run.captured import Captures
 from graphdsl.run.devices import Devices
 from graphdsl.run.emit import begin, blame, emit
 from graphdsl.run.modules import LoadedKernel, load
@@ -62,6 +63,8 @@ class Parts:
         Where its buffers lie.
     hosts : HostCalls
         The calls of its host nodes.
+    captures : Captures
+        What records the work of its captured nodes.
     held : Held
         What releases these, the memory and the kernels.
     retired : Retired
@@ -76,6 +79,7 @@ class Parts:
     stream: Handle
     memory: Memory
     hosts: HostCalls
+    captures: Captures
     held: Held
     retired: Retired
     shadow: Shadow
@@ -100,11 +104,19 @@ class Needs:
     values: dict[str, Any]
     memory: Memory
 
-    def shadow(self, made: Plan, devices: Devices, hosts: HostCalls, resources: ExitStack, log: CallLog) -> Shadow:
+    def shadow(
+        self,
+        made: Plan,
+        devices: Devices,
+        hosts: HostCalls,
+        captures: Captures,
+        resources: ExitStack,
+        log: CallLog,
+    ) -> Shadow:
         """The nodes, with room for them packed; the conditions of the graph must be among the values."""
         packing = Packing(made.nodes, self.kernels, devices)
-        shadow = Shadow(made.nodes, self.values, packing, devices.home.limits, hosts, self.memory)
-        resources.callback(shadow.release_hosts)
+        shadow = Shadow(made.nodes, self.values, packing, devices.home.limits, hosts, captures, self.memory)
+        resources.callback(shadow.release_bound)
         _allow(made.nodes, self.kernels, self.values, devices, log)
         return shadow
 
@@ -174,10 +186,12 @@ def build(
     retired = Retired(device)
     resources.callback(retired.close)
     graph = begin(made, devices, needs.values, resources, log)
-    shadow = needs.shadow(made, devices, hosts, held.resources, log)
-    emitted = emit(made, graph, shadow.packing, Shared(needs.values), devices, stream, resources, log)
+    captures = Captures(made.name, devices, stream, hosts.failures)
+    shadow = needs.shadow(made, devices, hosts, captures, held.resources, log)
+    emitted = emit(made, graph, shadow, Shared(needs.values), devices, stream, resources, log)
+    captures.built = True
     sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
-    return Parts(devices, stream, needs.memory, hosts, held, retired, shadow, sender)
+    return Parts(devices, stream, needs.memory, hosts, captures, held, retired, shadow, sender)
 
 
 def _load(nodes: Sequence[Node], devices: Devices, log: CallLog) -> list[LoadedKernel | None]:

@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphdsl.declare.expressions import value_of
 from graphdsl.declare.nodes import HostNode
-from graphdsl.declare.operands import Array
 from graphdsl.drivers.host_threads import host_function
 from graphdsl.drivers.releases import host_nodes_done, host_nodes_in_flight
 from graphdsl.errors import CallbackError, Location
@@ -109,7 +107,7 @@ class HostCalls:
 
     def bind(self, node: HostNode, values: Mapping[str, Any], memory: Memory) -> int:
         """Register the call of a node with its arguments as ``values`` and ``memory`` make them; gives its token."""
-        args = tuple(_argument(arg, values, memory) for arg in node.args)
+        args = tuple(memory.argument(arg, values) for arg in node.args)
         token = next(_counter)
         _calls[token] = HostCall(self._graph, node.name, node.function, args, self.failures, node.location)
         self._tokens.add(token)
@@ -128,11 +126,3 @@ class HostCalls:
         """Forget a call that no launch can make any more."""
         self._tokens.discard(token)
         _calls.pop(token, None)
-
-
-def _argument(argument: Any, values: Mapping[str, Any], memory: Memory) -> Any:
-    if isinstance(argument, Array):
-        return memory.host_array(argument, values)
-    if type(argument) is tuple:
-        return tuple(_argument(item, values, memory) for item in argument)
-    return value_of(argument, values)

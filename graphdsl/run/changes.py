@@ -17,6 +17,7 @@ from graphdsl.declare.given import arguments, checked_function, dim3, extent, ke
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
+    CapturedNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -114,7 +115,11 @@ def _array(node: Node, name: str, value: Any) -> Any:
 
 
 def _function(node: Node, name: str, value: Any) -> Any:
-    return checked_function(value, node.name)
+    return checked_function(value, node.name, node.kind, name)
+
+
+def _function_or_none(node: Node, name: str, value: Any) -> Any:
+    return None if value is None else _function(node, name, value)
 
 
 def _operations(node: Node, name: str, value: Any) -> Any:
@@ -141,7 +146,7 @@ def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
     return kernel_arguments(tuple(merged), node.name, node.kernel)
 
 
-def _host_args(node: HostNode, name: str, value: Any) -> Any:
+def _passed(node: HostNode | CapturedNode, name: str, value: Any) -> Any:
     return arguments(value, node.name)
 
 
@@ -199,7 +204,11 @@ CHANGES: dict[type[Node], Changes] = {
     ),
     HostNode: Changes(
         call="cuGraphExecHostNodeSetParams",
-        fields={"function": _function, "args": _host_args},
+        fields={"function": _function, "args": _passed},
+    ),
+    CapturedNode: Changes(
+        call="cuGraphExecChildGraphNodeSetParams",
+        fields={"function": _function, "args": _passed, "emulate": _function_or_none},
     ),
     EmptyNode: Changes(),
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from graphdsl.compile.image import KernelImage
+from graphdsl.declare.kernel import name_of
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
+    CapturedNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -97,7 +99,13 @@ def _(node: MemsetNode) -> Fields:
 
 @_fields.register
 def _(node: HostNode) -> Fields:
-    return [("fn", getattr(node.function, "__name__", type(node.function).__name__))]
+    return [("fn", name_of(node.function, type(node.function).__name__))]
+
+
+@_fields.register
+def _(node: CapturedNode) -> Fields:
+    work = f"what {name_of(node.function, type(node.function).__name__)} does"
+    return [("type", "GRAPH"), ("graph", work), ("args", "(" + ", ".join(map(_operand, node.args)) + ")")]
 
 
 @_fields.register

@@ -38,6 +38,8 @@ class DeviceArray:
         Bytes between neighbours.
     dtype : numpy.dtype
         Type of an element.
+    readonly : bool
+        True if its owner lets nobody write to it.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class DeviceArray:
         *,
         owner: Any,
         synchronize: Callable[[], int],
+        readonly: bool = False,
     ) -> None:
         self.device = device
         self.address = address
@@ -58,6 +61,7 @@ class DeviceArray:
         self.dtype = dtype
         self._owner = owner
         self._synchronize = synchronize
+        self.readonly = readonly
 
     @property
     def ndim(self) -> int:
@@ -191,7 +195,7 @@ class DeviceArray:
         described: dict[str, Any] = {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self.address, False),
+            "data": (self.address, self.readonly),
             "strides": self.strides,
             "version": 3,
         }

@@ -1,6 +1,7 @@
 """Issues the driver calls that build a graph: level by level nodes, their attributes and dependencies, then the exec.
 
-Stream capture is never used. The calls are those of the plan, in its order; what was called is kept as text.
+The calls are those of the plan, in its order; what was called is kept as text. What captured nodes do is recorded by
+`graphdsl.run.captured`; nothing else is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import AllocNode, ChildNode, ConditionalNode, FreeNode, Node
+from graphdsl.declare.nodes import AllocNode, CapturedNode, ChildNode, ConditionalNode, FreeNode, HostNode, Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import InstantiateError, is_fault, remedy_of
 from graphdsl.drivers.structs import (
@@ -32,6 +33,7 @@ from graphdsl.run.calls import CallLog
 from graphdsl.run.describe import describe_edges, describe_node
 from graphdsl.run.devices import Devices
 from graphdsl.run.packing import Packing
+from graphdsl.run.shadow import Shadow
 from graphdsl.run.templates import Shared, body_count
 
 Handles = np.ndarray[Any, np.dtype[np.uint64]]
@@ -72,7 +74,7 @@ def begin(plan: Plan, devices: Devices, values: dict[str, Any], resources: ExitS
 def emit(
     plan: Plan,
     graph: Handle,
-    packing: Packing,
+    shadow: Shadow,
     shared: Shared,
     devices: Devices,
     stream: Handle,
@@ -87,8 +89,8 @@ def emit(
         Nodes in canonical order, and edges.
     graph : int
         What `begin` gave.
-    packing : Packing
-        Takes the nodes as they are added.
+    shadow : Shadow
+        Packs the nodes as they are added.
     shared : Shared
         Values of params and addresses; it takes those of what the graph allocates.
     devices : Devices
@@ -106,8 +108,8 @@ def emit(
         With the name of the node that the driver refused or blames.
     """
     device = devices.home
-    handles = fill(plan, graph, packing, shared, devices, log)
-    flags = _flags(packing)
+    handles = fill(plan, graph, shadow, shared, devices, log)
+    flags = _flags(shadow.packing)
     graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
     log.add("cuGraphInstantiateWithParams", plan.name, **({"flags": "|".join(flags)} if flags else {}))
@@ -118,9 +120,9 @@ def emit(
     return Emitted(graph_exec, handles)
 
 
-def fill(plan: Plan, graph: Handle, packing: Packing, shared: Shared, devices: Devices, log: CallLog) -> Handles:
+def fill(plan: Plan, graph: Handle, shadow: Shadow, shared: Shared, devices: Devices, log: CallLog) -> Handles:
     """Add the nodes and edges of every level, packed with the values that are shared; gives the handle of each node."""
-    filler = _Filler(plan, packing, shared, devices, log)
+    filler = _Filler(plan, shadow, shared, devices, log)
     filler.fill(graph)
     return filler.handles
 
@@ -134,10 +136,11 @@ class _Filler:
         Handle of each node of the plan, once it is added.
     """
 
-    def __init__(self, plan: Plan, packing: Packing, shared: Shared, devices: Devices, log: CallLog) -> None:
+    def __init__(self, plan: Plan, shadow: Shadow, shared: Shared, devices: Devices, log: CallLog) -> None:
         self.handles: Handles = np.zeros(len(plan.nodes), np.uint64)
         self._plan = plan
-        self._packing = packing
+        self._shadow = shadow
+        self._packing = shadow.packing
         self._shared = shared
         self._devices = devices
         self._device = devices.home
@@ -195,7 +198,13 @@ class _Filler:
         for index in part:
             node = self._plan.nodes[index]
             self._packing.add(index, node, self._shared)
-            if isinstance(node, ChildNode):
+            if isinstance(node, HostNode):
+                self._shadow.bind_first(index)
+            elif isinstance(node, CapturedNode):
+                self._shadow.bind_first(index)
+                self._log.add("cuStreamBeginCapture", node.name, mode="THREAD_LOCAL")
+                self._log.add("cuStreamEndCapture", node.name)
+            elif isinstance(node, ChildNode):
                 if allocates(node.body):
                     self._packing.write_child(index, self._full_graph(index), OWNERSHIP_MOVE)
                     moved.add(index)
@@ -232,11 +241,17 @@ class _Filler:
     def _add_nodes(self, graph: Handle, part: range) -> None:
         packing, where = self._packing, slice(part.start, part.stop)
         nodes = self._plan.nodes[where]
+        added = part
         try:
             self.handles[where] = self._device.graph_add_nodes(graph, packing.kinds[where], packing.params[where])
         except DriverError as problem:
+            added = part[: problem.index]
             blame(problem, nodes[problem.index])
             raise
+        finally:
+            for index in added:
+                if isinstance(self._plan.nodes[index], CapturedNode):
+                    self._shadow.note_added(index)
         self._log.later(lambda: list(map(describe_node, nodes, packing.images[where], repeat(self._devices))))
         for index in sorted(packing.attributes.keys() & set(part)):
             self._set_attributes(index)
@@ -307,19 +322,19 @@ def _instantiate(plan: Plan, handles: Handles, device: Driver, graph: Handle, fl
     try:
         return device.graph_instantiate_with_params(graph, flags)
     except InstantiateError as problem:
-        blame_handle(problem, plan, handles)
+        blame_handle(problem, plan, handles, device)
         raise
 
 
-def blame_handle(problem: DriverError, plan: Plan, handles: Handles) -> None:
+def blame_handle(problem: DriverError, plan: Plan, handles: Handles, device: Driver) -> None:
     """Say a failure of the node whose handle the driver gives, and of its graph."""
     problem.about(graph=plan.name)
-    node = node_of(plan.nodes, handles, problem.node_handle)
+    node = node_of(plan.nodes, handles, problem.node_handle, device)
     if node is not None:
         blame(problem, node)
     elif problem.node_handle:
         stranger = f"the driver blames node {problem.node_handle:#x}, which the graph does not declare"
-        problem.about(rule=f"{problem.rule}; {stranger}: it lies in a graph that was captured or imported")
+        problem.about(rule=f"{problem.rule}; {stranger}: it lies in a graph that was imported")
 
 
 def blame(problem: DriverError, node: Node) -> None:
@@ -328,7 +343,15 @@ def blame(problem: DriverError, node: Node) -> None:
         problem.about(node=node.name, location=node.location, remedy=remedy_of(problem))
 
 
-def node_of(nodes: Sequence[Node], handles: Handles, handle: Handle) -> Node | None:
-    """The node that the driver knows by a handle; None if it is none of these."""
-    places = np.flatnonzero(handles == handle).tolist() if handle else []
-    return nodes[places[0]] if places else None
+def node_of(nodes: Sequence[Node], handles: Handles, handle: Handle, device: Driver) -> Node | None:
+    """The node that the driver knows by a handle, or in whose recorded work it knows one; None if there is none."""
+    if not handle:
+        return None
+    for node, own in zip(nodes, handles.tolist(), strict=True):
+        if own == handle:
+            return node
+        if isinstance(node, CapturedNode):
+            inside = device.graph_child_graph_node_get_graph(own)
+            if handle in device.graph_get_nodes(inside):
+                return node
+    return None

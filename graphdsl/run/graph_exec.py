@@ -19,7 +19,6 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import Node, named_operands
-from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers import forks
@@ -34,7 +33,6 @@ from graphdsl.run.build import Parts, build, param_values
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.changes import can_disable
-from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.faults import Launches, building, is_lost
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
@@ -302,19 +300,8 @@ class GraphExec:
             )
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
-        return self._device_array(buffer)
-
-    def _device_array(self, buffer: Buffer) -> DeviceArray:
-        shape: Any = buffer.shape
-        return DeviceArray(
-            self._parts.devices[buffer.device],
-            self._shadow.values[buffer.name],
-            shape,
-            buffer.strides,
-            buffer.dtype,
-            owner=self._memory.kept[buffer.name],
-            synchronize=partial(self._settle, buffer.device),
-        )
+        synchronize = partial(self._settle, buffer.device)
+        return self._memory.device_array(buffer, self._shadow.values, synchronize)
 
     def _settle(self, number: int | None) -> Handle:
         """Wait for the launches so far; gives a stream of a device for a copy that follows."""

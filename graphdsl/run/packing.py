@@ -17,6 +17,7 @@ import numpy as np
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
+    CapturedNode,
     ChildNode,
     ConditionalNode,
     EmptyNode,
@@ -32,6 +33,7 @@ from graphdsl.declare.nodes import (
 )
 from graphdsl.drivers.structs import (
     ALLOC_NODE,
+    CHILD,
     CONDITIONAL_NODE,
     EMPTY,
     GENERIC,
@@ -78,6 +80,7 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     MemsetNode: (MEMSET, MEMSET_NODE.itemsize),
     HostNode: (HOST, HOST_NODE.itemsize),
     EmptyNode: (EMPTY, 0),
+    CapturedNode: (CHILD, NODE_PARAMS.itemsize),
     ChildNode: (GENERIC, NODE_PARAMS.itemsize),
     ConditionalNode: (GENERIC, NODE_PARAMS.itemsize),
     EventRecordNode: (GENERIC, NODE_PARAMS.itemsize),
@@ -199,7 +202,7 @@ class Packing:
             place = self.arena.ctypes.data + self._structs[index] + NODE_PARAMS.itemsize
             context = self._devices.contexts[node.device]
             self._put(index, (self._structs[index], batch_template(node, shared, context, place)))
-        elif isinstance(node, ChildNode):
+        elif isinstance(node, (ChildNode, CapturedNode)):
             self._put(index, (self._structs[index], child_template()))
 
     def _put(self, index: int, *parts: tuple[int, Template]) -> None:
@@ -229,7 +232,7 @@ class Packing:
         struct.pack_into("=QQ", self._bytes, self._structs[index], TRAMPOLINE_ADDRESS, token)
 
     def write_child(self, index: int, graph: int, ownership: int) -> None:
-        """Pack the graph that a child node is made from, and what becomes of that."""
+        """Pack the graph that a child or captured node is made from, and what becomes of that."""
         struct.pack_into("=QI", self._bytes, self._structs[index] + UNION_OFFSET, graph, ownership)
 
     def allocated(self, index: int) -> int:

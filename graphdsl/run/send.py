@@ -61,7 +61,7 @@ class Sender:
 
     def node_of(self, handle: Handle) -> Node | None:
         """The node that the driver knows by a handle; None if there is none."""
-        return node_of(self._nodes, self.handles, handle)
+        return node_of(self._nodes, self.handles, handle, self._device)
 
     def batch(self, indices: Indices) -> Batch:
         """The nodes of these indices, as they are packed."""

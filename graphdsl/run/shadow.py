@@ -6,21 +6,26 @@ The driver is never asked for what was set. This module must not talk to it, but
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphdsl.check import Finding, check_nodes, launch_fits
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import HostNode, KernelNode, Node
+from graphdsl.declare.nodes import CapturedNode, HostNode, KernelNode, Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.binding import Memory
 from graphdsl.run.callbacks import HostCalls
+from graphdsl.run.captured import Captures
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.packing import Packing
 
 Release = Callable[[], None]
 
 Tokens = Mapping[int, int]
-"""Tokens of the calls of host nodes, by the index of the node."""
+"""What bound nodes are packed with, by the index of the node: the token of a call, or the handle of a graph."""
+
+BOUND = (HostNode, CapturedNode)
+"""Nodes whose arguments Python takes: they are bound to memory and values as a whole, by a call or by a recording."""
 
 
 class Allowance(NamedTuple):
@@ -56,6 +61,7 @@ class Shadow:
         packing: Packing,
         limits: Limits,
         hosts: HostCalls,
+        captures: Captures,
         memory: Memory,
     ) -> None:
         self.nodes = list(nodes)
@@ -64,48 +70,60 @@ class Shadow:
         self.packing = packing
         self._limits = limits
         self._hosts = hosts
+        self._captures = captures
         self._memory = memory
         self._tokens: dict[int, int] = {}
-        self._tokens.update(self.bind([i for i, node in enumerate(self.nodes) if isinstance(node, HostNode)]))
 
-    # Calls of host nodes
+    # Calls of host nodes, and recordings of captured ones
 
     def bind(self, indices: Iterable[int]) -> Tokens:
-        """Register the calls of host nodes with the values as they are, and pack them; gives their tokens."""
+        """Bind nodes to the values as they are, and pack them; gives their tokens."""
         tokens: dict[int, int] = {}
         try:
             for index in indices:
-                node = self.nodes[index]
-                assert isinstance(node, HostNode), node
-                tokens[index] = self._hosts.bind(node, self.values, self._memory)
+                tokens[index] = self._binder(index).bind(self.nodes[index], self.values, self._memory)
         except BaseException:
             self.unbind(tokens)
             raise
-        self._write_hosts(tokens)
+        self._write_bound(tokens)
         return tokens
 
-    def unbind(self, tokens: Tokens) -> None:
-        """Forget calls that no launch can make."""
-        for token in tokens.values():
-            self._hosts.release(token)
+    def bind_first(self, index: int) -> None:
+        """Bind a node for the first time: there is nothing to put back."""
+        self._tokens.update(self.bind([index]))
 
-    def release_hosts(self) -> None:
-        """Forget the calls that are in force: no launch can make them any more."""
+    def unbind(self, tokens: Tokens) -> None:
+        """Forget what no launch can use."""
+        for index, token in tokens.items():
+            self._binder(index).release(token)
+
+    def release_bound(self) -> None:
+        """Forget what is in force: no launch can use it any more."""
         self.unbind(self._tokens)
 
-    def restore_hosts(self, indices: Iterable[int]) -> None:
-        """Pack the calls that are in force."""
-        self._write_hosts({index: self._tokens[index] for index in indices})
+    def restore_bound(self, indices: Iterable[int]) -> None:
+        """Pack what is in force."""
+        self._write_bound({index: self._tokens[index] for index in indices})
 
-    def replace_hosts(self, tokens: Tokens) -> list[Release]:
-        """Put calls in force; gives what releases those before once no launch makes them."""
-        replaced = [self._tokens[index] for index in tokens]
+    def replace_bound(self, tokens: Tokens) -> list[Release]:
+        """Put what nodes are bound to in force; gives what releases that before once no launch uses it."""
+        replaced: list[Release] = [partial(self._binder(index).release, self._tokens[index]) for index in tokens]
         self._tokens.update(tokens)
-        return [lambda token=token: self._hosts.release(token) for token in replaced]  # type: ignore[misc]
+        return replaced
 
-    def _write_hosts(self, tokens: Tokens) -> None:
+    def note_added(self, index: int) -> None:
+        """Note that a captured node is in the graph: what it took over is destroyed with that."""
+        self._captures.note_added(self._tokens[index])
+
+    def _binder(self, index: int) -> Any:
+        return self._captures if isinstance(self.nodes[index], CapturedNode) else self._hosts
+
+    def _write_bound(self, tokens: Tokens) -> None:
         for index, token in tokens.items():
-            self.packing.write_host(index, token)
+            if isinstance(self.nodes[index], CapturedNode):
+                self.packing.write_child(index, token, self._captures.ownership(token))
+            else:
+                self.packing.write_host(index, token)
 
     # Rules
 

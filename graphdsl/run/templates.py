@@ -220,7 +220,7 @@ def body_count(node: ConditionalNode) -> int:
 
 
 def child_template() -> Template:
-    """The struct of a child graph node; the graph is packed when there is one."""
+    """The struct of a child or captured node; the graph is packed when there is one."""
     return _generic(NODE_TYPE_CHILD, np.zeros((), CHILD_GRAPH_NODE))
 
 

@@ -114,7 +114,7 @@ class Updater:
             plan = self._plans.of(before)
             changed, raised = self._prepare(plan, before, written)
             direct = len(before) == 1 and self._direct(*before) is not None
-            indices = self._indices(plan, changed) if written or plan.hosts else np.zeros(0, np.int64)
+            indices = self._indices(plan, changed) if written or plan.bound else np.zeros(0, np.int64)
             return Preview(indices.tolist(), raised, direct)
         finally:
             self._restore(written, {})
@@ -162,7 +162,7 @@ class Updater:
         if name not in self._values:
             return None
         plan = self._plans.of((name,))
-        if len(plan.groups) != 1 or plan.ruled or plan.hosts:
+        if len(plan.groups) != 1 or plan.ruled or plan.bound:
             return None
         (group,) = plan.groups
         if not isinstance(group.value, Param) or group.value.dtype != group.view.dtype:
@@ -177,8 +177,8 @@ class Updater:
             changed, allowances = self._prepare(plan, before, written)
             for allowance in allowances:
                 allowance.grant()
-            if plan.hosts:
-                tokens = self.shadow.bind(plan.hosts)
+            if plan.bound:
+                tokens = self.shadow.bind(plan.bound)
             if written or tokens:
                 batch = plan.batches.get(changed) or self._make_batch(plan, changed)
                 old = ChainMap(before, self._values)  # type: ignore[arg-type]  # it is only read
@@ -193,7 +193,7 @@ class Updater:
             self._restore(written, tokens)
             self.shadow.unbind(tokens)
             raise
-        return self.shadow.replace_hosts(tokens) if tokens else []
+        return self.shadow.replace_bound(tokens) if tokens else []
 
     def _prepare(
         self, plan: UpdatePlan, before: Mapping[str, Any], written: list[tuple[Group, Any]]
@@ -201,8 +201,8 @@ class Updater:
         """Write the values that follow and hold them to the rules; see `_write` and `_require_allowed`."""
         changed = self._write(plan, written)
         allowances = self._require_allowed(plan, before, written) if plan.ruled else []
-        if plan.hosts:
-            self.shadow.require_valid(plan.hosts)
+        if plan.bound:
+            self.shadow.require_valid(plan.bound)
         return changed, allowances
 
     def _write(self, plan: UpdatePlan, written: list[tuple[Group, Any]]) -> tuple[bool, ...]:
@@ -258,7 +258,7 @@ class Updater:
     def _restore(self, written: Sequence[tuple[Group, Any]], tokens: Tokens) -> None:
         for group, before in written:
             group.view[group.places] = before
-        self.shadow.restore_hosts(tokens)
+        self.shadow.restore_bound(tokens)
 
     def _make_batch(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Batch:
         if len(plan.batches) >= MOST_PLANS:
@@ -269,4 +269,4 @@ class Updater:
     def _indices(self, plan: UpdatePlan, changed: tuple[bool, ...]) -> Indices:
         """The nodes to send if these of the groups of a plan change."""
         parts = [group.nodes for group, differs in zip(plan.groups, changed, strict=True) if differs]
-        return np.unique(np.concatenate([*parts, np.array(plan.hosts, np.int64)]))
+        return np.unique(np.concatenate([*parts, np.array(plan.bound, np.int64)]))

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from graphdsl.declare.expressions import scalar_converter
-from graphdsl.declare.nodes import HostNode, KernelNode, Node
+from graphdsl.declare.nodes import KernelNode, Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.changes import require_kept
 from graphdsl.run.fields import field_changes
 from graphdsl.run.packing import Slot
 from graphdsl.run.send import Sender
-from graphdsl.run.shadow import Release, Shadow, Tokens
+from graphdsl.run.shadow import BOUND, Release, Shadow, Tokens
 from graphdsl.run.templates import Shared
 
 
@@ -49,7 +49,7 @@ class NodeUpdater:
             shadow.require_valid([index])
             require_kept(before, node, shadow.values, shadow.values)
             try:
-                if isinstance(node, HostNode):
+                if isinstance(node, BOUND):
                     tokens = shadow.bind([index])
                 else:
                     shadow.packing.write(index, node, Shared(shadow.values))
@@ -67,7 +67,7 @@ class NodeUpdater:
                 raise
         self._forget()
         self._numbers.pop(index, None)
-        return shadow.replace_hosts(tokens)
+        return shadow.replace_bound(tokens)
 
     def update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
         """Set arguments of a kernel node by the names of the kernel's parameters; the short way, for plain numbers.
@@ -128,8 +128,8 @@ class NodeUpdater:
         def restore() -> None:
             self._shadow.nodes[index] = before
             self._shadow.packing.restore(index, saved)
-            if isinstance(before, HostNode):
-                self._shadow.restore_hosts([index])
+            if isinstance(before, BOUND):
+                self._shadow.restore_bound([index])
 
         self._shadow.nodes[index] = node
         try:

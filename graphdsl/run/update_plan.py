@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from graphdsl.declare.expressions import Expr, scalar_converter
-from graphdsl.declare.nodes import HostNode, Node, named_operands
+from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.errors import UpdateError
 from graphdsl.run.derived import Site, names_of
 from graphdsl.run.packing import Packing
 from graphdsl.run.send import Batch, Indices
+from graphdsl.run.shadow import BOUND
 
 MOST_PLANS = 256  # of each exec; sets of names that are updated together are few, unless they are drawn at random
 
@@ -71,8 +72,8 @@ class UpdatePlan:
         One kernel node for each distinct launch that follows from the names.
     nodes : tuple of int
         Nodes that must be held to all rules.
-    hosts : tuple of int
-        Host nodes whose call has arguments that follow from the names.
+    bound : tuple of int
+        Host and captured nodes with arguments that follow from the names.
     batches : dict
         Nodes to send, by which of the groups changed.
     """
@@ -80,7 +81,7 @@ class UpdatePlan:
     groups: tuple[Group, ...]
     launches: tuple[int, ...]
     nodes: tuple[int, ...]
-    hosts: tuple[int, ...]
+    bound: tuple[int, ...]
     batches: dict[tuple[bool, ...], Batch]
 
     @property
@@ -128,12 +129,12 @@ class UpdatePlans:
                     elif site.rules == "node":
                         nodes.add(index)
         groups = tuple(self._group(value, dtype, found) for (value, dtype), found in sites.items())
-        hosts = tuple(
+        bound = tuple(
             index
             for index, node in enumerate(self._nodes)
-            if isinstance(node, HostNode) and any(name in names for name, _ in named_operands(node))
+            if isinstance(node, BOUND) and any(name in names for name, _ in named_operands(node))
         )
-        return UpdatePlan(groups, tuple(launches.values()), tuple(sorted(nodes)), hosts, {})
+        return UpdatePlan(groups, tuple(launches.values()), tuple(sorted(nodes)), bound, {})
 
     def _launch_key(self, index: int) -> Any:
         node: Any = self._nodes[index]

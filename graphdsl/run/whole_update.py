@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graphdsl.declare.attributes import ATTRIBUTES, LaunchAttributes
 from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.drivers.base import Driver
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import Location, UpdateError, describe, text_of
 from graphdsl.plan import Plan
@@ -276,12 +277,12 @@ def take_over(
     with ExitStack() as resources, ExitStack() as temporary:
         needs = gather(made, devices, values, resources, log, bound=bound)
         graph = begin(made, devices, needs.values, temporary, log)
-        shadow = needs.shadow(made, devices, parts.hosts, resources, log)
-        handles = fill(made, graph, shadow.packing, Shared(needs.values), devices, log)
+        shadow = needs.shadow(made, devices, parts.hosts, parts.captures, resources, log)
+        handles = fill(made, graph, shadow, Shared(needs.values), devices, log)
         try:
             devices.home.graph_exec_update(parts.sender.graph_exec, graph)
         except ExecUpdateError as problem:
-            _blame(problem, made, handles, changes)
+            _blame(problem, made, handles, changes, devices.home)
             raise
         log.add("cuGraphExecUpdate", made.name)
         release = parts.held.replace(resources.pop_all())
@@ -292,13 +293,15 @@ def _with(parts: Parts, needs: Needs, shadow: Shadow) -> Parts:
     """The exec with other nodes, which the driver knows by the handles of the graph that it was made from."""
     shadow.disabled |= parts.shadow.disabled
     sender = Sender(shadow.nodes, shadow.packing, parts.devices.home, parts.sender.graph_exec, parts.sender.handles)
-    return Parts(parts.devices, parts.stream, needs.memory, parts.hosts, parts.held, parts.retired, shadow, sender)
+    return replace(parts, memory=needs.memory, shadow=shadow, sender=sender)
 
 
-def _blame(problem: ExecUpdateError, made: Plan, handles: Handles, changes: Collection[NodeChange]) -> None:
+def _blame(
+    problem: ExecUpdateError, made: Plan, handles: Handles, changes: Collection[NodeChange], device: Driver
+) -> None:
     """Say the refusal in terms of the nodes, with the fields of the blamed one that were to change."""
-    blame_handle(problem, made, handles)
-    dependency = node_of(made.nodes, handles, problem.from_handle)
+    blame_handle(problem, made, handles, device)
+    dependency = node_of(made.nodes, handles, problem.from_handle, device)
     if dependency is not None:
         problem.about(rule=f"{problem.rule}; its dependency on {dependency.name!r} does not match")
     blame_changes(problem, next((change.fields for change in changes if change.node == problem.node), ()))

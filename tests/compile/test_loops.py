@@ -116,3 +116,14 @@ def test_two_words_go_to_the_function_and_its_code_comes_back(functions):
         assert call(function, 5, 6) == 0
         assert call(function, 5, 7) == 719
     assert functions.calls[0] == ("launch", (5, 6))
+
+
+def test_a_child_is_changed_by_the_graph_in_its_params(functions):
+    struct = np.zeros(32, np.uint64)
+    struct[loops.GRAPH_OFFSET // 8] = 0xABC
+    forms, kinds = np.array([loops.OF_GRAPH], np.uint8), np.zeros(1, np.uint8)
+    nodes, params = np.array([21], np.uint64), np.array([struct.ctypes.data], np.uint64)
+    change = np.array([functions.function("graph", 3)], np.uint64)
+    outcome = loops.set_params(functions.current(), change, forms, kinds, GRAPH, CONTEXT, nodes, params)
+    assert outcome == loops.NO_FAILURE
+    assert ("graph", (GRAPH, 21, 0xABC)) in functions.calls

@@ -13,6 +13,7 @@ import copy
 import ctypes
 import itertools
 import random
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from graphdsl.drivers.emulator import nodes, transfers
 from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_known, require_unallocated
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.batch import BATCH_MEM_OP
+from graphdsl.drivers.emulator.capture import EMULATED, Captures, Work, exposed, run_work
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Event, event_of
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Condition, Exec, Graph, Node, Order
@@ -38,6 +40,7 @@ from graphdsl.drivers.emulator.memory import AddressSpace, Bytes
 from graphdsl.drivers.emulator.nesting import CHILD, CONDITIONAL, Branch, read_conditional
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.problems import (
+    CAPTURE_UNSUPPORTED,
     ILLEGAL_ADDRESS,
     INVALID_DEVICE,
     INVALID_HANDLE,
@@ -48,6 +51,7 @@ from graphdsl.drivers.emulator.problems import (
     PEER_ACCESS_UNSUPPORTED,
     AccessError,
     Problem,
+    UpdateProblem,
 )
 from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.emulator.whole_update import update_whole
@@ -78,7 +82,8 @@ _handles = itertools.count(0xE000_0000, 0x10)
 _DLPACK_CPU = 1
 _INSTEAD = "emulate=, a Python function with the same parameters that runs in its place"
 _INSTANTIATE_FLAGS = 0b1111  # free on launch, upload, device launch, use node priority
-_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_LEGACY_STREAMS = (0, 1)  # NULL, CU_STREAM_LEGACY
+_DEFAULT_STREAMS = (*_LEGACY_STREAMS, 2)  # CU_STREAM_PER_THREAD
 
 
 class Emulator(OneByOne):
@@ -164,6 +169,7 @@ class Emulator(OneByOne):
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
         self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
+        self._captures = Captures()
         self._faults: list[Problem] = []  # one at most
         self._siblings: list[Emulator] = []  # all devices, where there are several
         if len(made) > 1:
@@ -285,6 +291,7 @@ class Emulator(OneByOne):
 
     @driver_call("cuMemAlloc")
     def mem_alloc(self, nbytes: int) -> Address:
+        self._captures.refuse_here("allocates nothing")
         return self._machine.space.allocate(nbytes, self.ordinal).base
 
     @driver_call("cuMemGetInfo")
@@ -293,15 +300,18 @@ class Emulator(OneByOne):
 
     @driver_call("cuMemFree")
     def mem_free(self, address: Address) -> None:
+        self._captures.refuse_here("frees nothing")
         if address:
             self._machine.space.free(address)
 
     @driver_call("cuMemHostAlloc")
     def mem_host_alloc(self, nbytes: int) -> Bytes:
+        self._captures.refuse_here("allocates nothing")
         return self._machine.space.allocate_pinned(nbytes)
 
     @driver_call("cuMemFreeHost")
     def mem_free_host(self, array: np.ndarray[Any, Any]) -> None:
+        self._captures.refuse_here("frees nothing")
         if array.size:
             self._machine.space.release(array.ctypes.data, "pinned")
 
@@ -342,11 +352,8 @@ class Emulator(OneByOne):
         owner: Any,
     ) -> np.ndarray[Any, Any]:
         """The emulated memory as an array of the host; what was not written before holds ``0xCD``."""
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
-        data = self._machine.space.exposed(address, nbytes)
-        return host_view(data.ctypes.data, shape, strides, dtype, owner)
+        array = exposed(self._machine, address, shape, strides, dtype)
+        return host_view(array.ctypes.data, shape, strides, dtype, owner)
 
     # Other devices
 
@@ -380,8 +387,33 @@ class Emulator(OneByOne):
 
     def _wait_for_stream(self, stream: Handle) -> None:
         self._check_stream(stream)
+        self._captures.refuse(stream, "is not waited for")
         self._in_flight.wait(self._in_flight.last(stream))
         self._report_fault()
+
+    @driver_call("cuStreamBeginCapture")
+    def stream_begin_capture(self, stream: Handle) -> None:
+        self._check_stream(stream)
+        if stream in _LEGACY_STREAMS:
+            raise Problem("the legacy default stream is not captured", CAPTURE_UNSUPPORTED)
+        self._captures.begin(stream)
+
+    @driver_call("cuStreamEndCapture")
+    def stream_end_capture(self, stream: Handle) -> Handle:
+        self._check_stream(stream)
+        handle, graph = next(_handles), self._captures.end(stream)
+        self._graphs[handle] = graph
+        return handle
+
+    @driver_call("cuLaunchKernel")
+    def stream_emulate(self, stream: Handle, work: Work) -> None:
+        """Put Python code into a stream, in the place of what a library would launch there; see `Work`."""
+        self._check_stream(stream)
+        if not self._captures.record(stream, lambda: Node(next(_handles), EMULATED, work)):
+            run_work(self._machine, work)
+
+    def made_current(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     @driver_call("cuStreamDestroy")
     def stream_destroy(self, stream: Handle) -> None:
@@ -577,9 +609,16 @@ class Emulator(OneByOne):
 
     def _kernel_node(self, handle: Handle) -> Node:
         """A kernel node of a graph; attributes are asked for without naming the graph."""
-        found = next((graph.nodes[handle] for graph in self._graphs.values() if handle in graph.nodes), None)
-        if found is None or found.kind is not nodes.KERNEL:
+        found = self._node(handle)
+        if found.kind is not nodes.KERNEL:
             raise Problem(f"{handle:#x} is no kernel node of a graph of this device")
+        return found
+
+    def _node(self, handle: Handle) -> Node:
+        """A node of any graph."""
+        found = next((graph.nodes[handle] for graph in self._graphs.values() if handle in graph.nodes), None)
+        if found is None:
+            raise Problem(f"{handle:#x} is no node of a graph of this device")
         return found
 
     @driver_call("cuGraphAddDependencies")
@@ -603,9 +642,19 @@ class Emulator(OneByOne):
         found = _known(self._graphs, graph, "graph")
         if found.root is not found:
             raise Problem("a graph inside of another one is destroyed with that")
-        found.alive = False
-        del self._graphs[graph]
+        for handle in [handle for handle, other in self._graphs.items() if other.root is found]:
+            self._graphs.pop(handle).destroy()
         self._release_allocations(found)
+
+    # Looking into graphs
+
+    @driver_call("cuGraphGetNodes")
+    def graph_get_nodes(self, graph: Handle) -> list[Handle]:
+        return list(_known(self._graphs, graph, "graph").nodes)
+
+    @driver_call("cuGraphNodeGetType")
+    def graph_node_get_type(self, node: Handle) -> int:
+        return _NODE_TYPES[self._node(node).kind.name]
 
     # Running graphs
 
@@ -716,6 +765,19 @@ class Emulator(OneByOne):
         new = kind.read(self._machine, params)
         found.params = kind.accept(self._machine, found.params, new)
 
+    @driver_call("cuGraphExecChildGraphNodeSetParams")
+    def graph_exec_child_graph_node_set_params(self, graph_exec: Handle, node: Handle, params: Address) -> None:
+        found = _known(self._execs, graph_exec, "exec")
+        if found.node(node).kind is not CHILD:
+            raise Problem(f"node {node:#x} is no child graph node")
+        fields = nodes.struct_at(params + UNION_OFFSET, CHILD_GRAPH_NODE)
+        given = _known(self._graphs, int(fields["graph"]), "graph")
+        (inside,) = found.inside(node)
+        try:
+            update_whole(self._machine, inside, given)
+        except UpdateProblem as problem:
+            raise Problem(problem.rule, problem.code) from problem
+
     @driver_call("cuGraphExecUpdate")
     def graph_exec_update(self, graph_exec: Handle, graph: Handle) -> None:
         found, given = _known(self._execs, graph_exec, "exec"), _known(self._graphs, graph, "graph")
@@ -729,6 +791,23 @@ class Emulator(OneByOne):
                 f"node {node:#x} is of kind {found.kind.name}; only kernel, memcpy and memset nodes can be disabled"
             )
         found.enabled = bool(enabled)
+
+
+_NODE_TYPES = {
+    "kernel": 0,
+    "memcpy": 1,
+    "memset": 2,
+    "host": 3,
+    "child": NODE_TYPE_CHILD,
+    "empty": 5,
+    "event wait": NODE_TYPE_EVENT_WAIT,
+    "event record": NODE_TYPE_EVENT_RECORD,
+    "alloc": NODE_TYPE_ALLOC,
+    "free": NODE_TYPE_FREE,
+    "conditional": NODE_TYPE_CONDITIONAL,
+    "batch mem op": NODE_TYPE_BATCH_MEM_OP,
+    "captured": -1,  # no GPU driver has nodes of Python code
+}
 
 
 def _kind_of(node_type: int) -> NodeKind:

@@ -92,6 +92,12 @@ class Graph:
         self.conditions: dict[Handle, Condition] = {}
         self.alive = True
 
+    def destroy(self) -> None:
+        """Drop what nodes refer to; execs have copies of their own."""
+        self.alive = False
+        for table in (self.nodes, self.successors, self.dependencies, self.inner):
+            table.clear()
+
     def add(self, node: Node) -> None:
         """Add a node without edges."""
         self.nodes[node.handle] = node
@@ -222,6 +228,13 @@ class Exec:
                 remedy="Keep the graph as long as its execs are updated.",
             )
         return found
+
+    def inside(self, handle: Handle) -> tuple[Exec, ...]:
+        """What is inside of a node, here or inside of one."""
+        if handle in self.nodes:
+            return self.inner.get(handle, ())
+        deeper = (inner.inside(handle) for execs in self.inner.values() for inner in execs)
+        return next(filter(None, deeper), ())
 
     def _find(self, handle: Handle) -> Node | None:
         if handle in self.nodes:

@@ -7,7 +7,7 @@ from graphdsl.drivers.emulator.graph import Graph, Node, node_in_cycle
 from graphdsl.drivers.emulator.machine import Device, Machine
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, InstantiateProblem, Problem
 
-_IN_BODIES = frozenset(("kernel", "memcpy", "memset", "empty", "child", "conditional"))
+_IN_BODIES = frozenset(("kernel", "memcpy", "memset", "empty", "child", "conditional", "captured"))
 
 
 def require_instantiable(graph: Graph, machine: Machine) -> None:
