@@ -122,6 +122,14 @@ class HostCalls:
         """Note that no launch is in flight."""
         host_nodes_done(self)
 
+    def raise_failure(self) -> None:
+        """Raise the first of what calls have raised and nobody has been told yet, if anything."""
+        try:
+            failure = self.failures.popleft()
+        except IndexError:
+            return
+        raise failure
+
     def release(self, token: int) -> None:
         """Forget a call that no launch can make any more."""
         self._tokens.discard(token)

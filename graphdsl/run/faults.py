@@ -7,7 +7,6 @@ remembered. This module must not call the driver.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from graphdsl.declare.nodes import Node
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.forks import Lock
 from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault
 from graphdsl.errors import DriverError
 from graphdsl.plan import Plan
@@ -100,7 +100,7 @@ class Launches:
         return problem
 
 
-_lock = threading.RLock()  # garbage collection may close an exec while another one is made
+_lock = Lock()  # garbage collection may close an exec while another one is made
 _all: weakref.WeakSet[Launches] = weakref.WeakSet()
 
 

@@ -23,7 +23,7 @@ from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers import forks
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
+from graphdsl.drivers.host_threads import threads
 from graphdsl.drivers.releases import release
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
@@ -40,6 +40,7 @@ from graphdsl.run.preflight import Preflight
 from graphdsl.run.shadow import Release
 from graphdsl.run.stream import stream_handle
 from graphdsl.run.switch import Switched, Switches
+from graphdsl.run.turns import Turns, in_turn
 from graphdsl.run.update import Updater
 from graphdsl.run.update_node import NodeUpdater
 from graphdsl.run.whole_update import Side, WholeUpdate, mismatch_of, mismatches, node_changes, refusal, take_over
@@ -80,7 +81,9 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
 class GraphExec:
     """A graph on a device, ready to launch. Made by `Graph.instantiate`.
 
-    Use it from one thread at a time. As a context manager it is closed at the end.
+    Its calls come one after the other: while a thread is in the middle of one, those of other threads are refused, but
+    for `synchronize` and for reading what is there. `clone` gives each thread an exec of its own. A host node can make
+    none of the calls. As a context manager the exec is closed at the end.
 
     Attributes
     ----------
@@ -101,8 +104,10 @@ class GraphExec:
     ) -> None:
         self.name = made.name
         self.device = device
+        self._turns = Turns(made.name)
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
+        self._noted_stream: Handle | None = None
         self._unusable: str | None = None
         self._told_of_streams = False
         self._index: dict[str, int] = {}
@@ -134,6 +139,7 @@ class GraphExec:
         self._switches = Switches(self.name, self._shadow, self._sender, made.levels)
         self._launch_own: Callable[[], int] = self.device.graph_launcher(self._graph_exec, self._stream)
 
+    @in_turn("cloning")
     def clone(self) -> GraphExec:
         """Another exec of the same graph on the same device, which can run at the same time in another stream.
 
@@ -203,7 +209,14 @@ class GraphExec:
             If the exec is closed, or an update left it undefined.
         DriverError
             If the driver refuses.
+        GraphdslError
+            If another thread is in the middle of a call of this exec, or this is a host node.
         """
+        turns = self._turns
+        before = turns.user
+        if before:  # whether this is a host node the driver knows
+            before = turns.claim("launching")
+        turns.user = True
         try:
             if stream is None:
                 handle = self._stream
@@ -214,16 +227,22 @@ class GraphExec:
                 self._require_usable()
                 handle = stream_handle(stream)
                 self.device.graph_launch(self._graph_exec, handle)
+            self._launches.made += 1
+            if self._noted_stream is not handle:  # asked after the launch: `_drain` in another thread relies on it
+                self._note_stream(handle, stream)
         except DriverError as problem:
             self._launches.explain(problem)
             raise
-        self._launches.made += 1
-        if self._last_stream is not handle:
-            if not self._told_of_streams and self._pending and handle not in self._pending:
-                self._tell_of_streams()
-            self._pending[handle] = stream
-            self._last_stream = handle
-            self._hosts.launched()
+        finally:
+            turns.user = before
+
+    def _note_stream(self, handle: Handle, stream: Any) -> None:
+        """Remember that launches in a stream are in flight."""
+        if not self._told_of_streams and self._pending and handle not in self._pending:
+            self._tell_of_streams()
+        self._pending[handle] = stream
+        self._noted_stream = self._last_stream = handle
+        self._hosts.launched()
 
     def _tell_of_streams(self) -> None:
         """The driver serialises the launches of one exec without a word; whoever asked for two streams should know."""
@@ -236,7 +255,7 @@ class GraphExec:
         )
 
     def synchronize(self) -> None:
-        """Wait for the launches so far.
+        """Wait for the launches so far. Other threads may launch and update meanwhile.
 
         Raises
         ------
@@ -245,21 +264,24 @@ class GraphExec:
         CallbackError
             If a host node raised; further ones wait for the next call.
         """
-        self._require_no_host_function("waiting for")
         self._require_usable()
-        with self._launches.told():
+        with self._turns.waiting(), self._launches.told():
             self._drain()
-        if self._hosts.failures:
-            raise self._hosts.failures.popleft()
+        self._hosts.raise_failure()
 
     def _drain(self) -> None:
-        self._last_stream = None  # the next launch is noted, even if one of these failed
-        while self._pending:
-            handle, _ = self._pending.popitem()
-            self.device.stream_synchronize(handle)
-        self._launches.waited()
-        self._hosts.waited()
-        self._retired.drain()
+        self._noted_stream = None  # a launch from now on notes its stream again, and is not forgotten below
+        try:
+            for handle in dict(self._pending):
+                self.device.stream_synchronize(handle)
+        finally:
+            if self._noted_stream is None:
+                self._last_stream = None
+                self._pending.clear()
+                self._hosts.waited()
+        if self._noted_stream is None:
+            self._launches.waited()
+        self._retired.poll()
 
     # Reading and writing
 
@@ -330,19 +352,30 @@ class GraphExec:
             If the driver refuses. The values before are in force.
         ExecUnusableError
             If the driver refused and the values before could not be restored.
+        GraphdslError
+            If another thread is in the middle of a call of this exec, or this is a host node.
         """
         if self._unusable is not None:
             self._require_usable()
-        if values is None and len(named) == 1 and self._updated_directly(named):
-            return
-        changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
-        try:  # the context managers cost as much as an update of a few nodes
+        turns = self._turns  # by hand: context managers would cost as much as the rest
+        before = turns.user
+        if before or threads:
+            before = turns.claim("updating")
+        turns.user = True
+        try:
+            if values is None and len(named) == 1:
+                ((name, value),) = named.items()
+                if self._updater.update_param(name, value):
+                    return
+            changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
             releases = self._updater.update(changes) if not adopted else self._rebound(changes, adopted)
             if releases:
                 self._retired.add(releases, self._last_stream)
         except (DriverError, ExecUnusableError) as problem:
             self._note(problem)
             raise
+        finally:
+            turns.user = before
 
     def _rebound(self, changes: Mapping[str, Any], adopted: Mapping[str, Binding]) -> list[Release]:
         # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
@@ -366,6 +399,7 @@ class GraphExec:
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         return changes, adopted
 
+    @in_turn("asking")
     def preflight(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Preflight:
         """Say what `update` would do with the same arguments, without doing it.
 
@@ -398,15 +432,6 @@ class GraphExec:
         short = preview.direct and values is None and len(named) == 1  # as `update` would take it
         return Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
 
-    def _updated_directly(self, named: dict[str, Any]) -> bool:
-        """Set one param the short way, where it is open."""
-        ((name, value),) = named.items()
-        try:  # the hot path: a context manager would cost as much as the rest
-            return self._updater.update_param(name, value)
-        except (DriverError, ExecUnusableError) as problem:
-            self._note(problem)
-            raise
-
     def node(self, name: str) -> NodeExec:
         """One node of the exec, to update, enable or disable it.
 
@@ -420,6 +445,7 @@ class GraphExec:
         except (KeyError, TypeError):
             raise unknown_name(name, self._index, "node", UpdateError) from None
 
+    @in_turn("updating")
     def update_from(
         self,
         graph: Definition,
@@ -502,7 +528,7 @@ class GraphExec:
 
     def _reinstantiate(self, made: Plan, values: Mapping[str, Any], bound: Mapping[str, Binding]) -> None:
         """Build a new exec in the place of this one; no launch of both runs at once, since they share memory."""
-        self._require_no_host_function("instantiating anew")
+        self._turns.require_nobody_waits()
         with self._launches.told():
             self._drain()
         disabled = {self._shadow.nodes[index].name for index in self._shadow.disabled}
@@ -564,6 +590,7 @@ class GraphExec:
         """
         return self._switch(names, scope, tag, False)
 
+    @in_turn("updating")
     def _switch(self, names: Sequence[str], scope: str | None, tag: str | None, enabled: bool) -> Switched:
         self._require_usable()
         if not names and scope is None and tag is None:
@@ -578,12 +605,20 @@ class GraphExec:
 
     def _switch_one(self, index: int, enabled: bool) -> None:
         self._require_usable()
+        turns = self._turns
+        before = turns.user
+        if before or threads:
+            before = turns.claim("updating")
+        turns.user = True
         try:
             self._switches.switch_one(index, enabled)
         except ExecUnusableError as problem:
             self._lose(problem.rule)
             raise
+        finally:
+            turns.user = before
 
+    @in_turn("updating")
     def _update_node(self, index: int, node: Node) -> None:
         self._require_usable()
         self._require_own(node)
@@ -597,11 +632,18 @@ class GraphExec:
 
     def _update_numbers(self, index: int, given: Mapping[str, Any]) -> bool:
         self._require_usable()
+        turns = self._turns
+        before = turns.user
+        if before or threads:
+            before = turns.claim("updating")
+        turns.user = True
         try:
             return self._node_updater.update_numbers(index, given)
         except (DriverError, ExecUnusableError) as problem:
             self._note(problem)
             raise
+        finally:
+            turns.user = before
 
     def _require_own(self, node: Node) -> None:
         """Refuse operands that the exec has no memory or value for."""
@@ -633,6 +675,7 @@ class GraphExec:
 
     # Ending
 
+    @in_turn("closing")
     def close(self) -> None:
         """Wait for the launches so far and release everything; closing twice is allowed.
 
@@ -643,25 +686,14 @@ class GraphExec:
         CallbackError
             If a host node raised and nobody has been told.
         """
-        self._require_no_host_function("closing")
+        self._turns.require_nobody_waits()
         if self._unusable is None:
             self._lose("the exec is closed")
         if self._finalizer.detach() is not None:
             with self._launches.told():
                 self._ending.run()
             self._launches.waited()
-        if self._hosts.failures:
-            raise self._hosts.failures.popleft()
-
-    def _require_no_host_function(self, doing: str) -> None:
-        """The driver refuses calls there; waiting for another thread that makes one would never end."""
-        if in_host_function():
-            raise GraphdslError(
-                f"{RULE}, and {doing} an exec does",
-                field="exec",
-                value=self.name,
-                remedy=REMEDY,
-            )
+        self._hosts.raise_failure()
 
     def after_fork(self) -> None:
         """Leave the exec to the parent: in a forked child it refuses everything, and gives nothing back."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.forks import Lock
 
 _MOST_SPARE = 64  # a launch that takes long lets many wait at once; their number must not stay
 
@@ -21,6 +22,7 @@ class Retired:
         self._device = device
         self._waiting: deque[tuple[Handle, list[Callable[[], None]]]] = deque()
         self._spare: list[Handle] = []
+        self._lock = Lock()  # one thread may update while another one waits, and each looks for what is due
 
     def add(self, releases: list[Callable[[], None]], stream: Handle | None) -> None:
         """Run ``releases`` once the work now in ``stream`` is done; at once if ``stream`` is None."""
@@ -28,33 +30,34 @@ class Retired:
         if stream is None:
             _run(releases)
             return
-        event = self._spare.pop() if self._spare else self._device.event_create()
-        self._device.event_record(event, stream)
-        self._waiting.append((event, releases))
+        with self._lock:
+            event = self._spare.pop() if self._spare else self._device.event_create()
+            self._device.event_record(event, stream)
+            self._waiting.append((event, releases))
 
     def poll(self) -> None:
         """Release what is due."""
-        while self._waiting and self._device.event_query(self._waiting[0][0]):
-            self._release_first()
-
-    def drain(self) -> None:
-        """Release everything: no launch is in flight."""
-        while self._waiting:
-            self._release_first()
+        while True:
+            with self._lock:
+                if not self._waiting or not self._device.event_query(self._waiting[0][0]):
+                    return
+                releases = self._take_first()
+            _run(releases)
 
     def close(self) -> None:
-        """Release everything and give the events back."""
-        self.drain()
+        """Release everything and give the events back: no launch is in flight."""
+        while self._waiting:
+            _run(self._take_first())
         while self._spare:
             self._device.event_destroy(self._spare.pop())
 
-    def _release_first(self) -> None:
+    def _take_first(self) -> list[Callable[[], None]]:
         event, releases = self._waiting.popleft()
         if len(self._spare) < _MOST_SPARE:
             self._spare.append(event)
         else:
             self._device.event_destroy(event)
-        _run(releases)
+        return releases
 
 
 def _run(releases: list[Callable[[], None]]) -> None:
