@@ -122,7 +122,7 @@ def compile_cpp(
     SourceError
         If NVRTC refuses the source or an option.
     CompileError
-        If there is no option of a name.
+        If there are no such options, or no NVRTC.
     """
     given = dict(options or {})
     own = given.pop("include_path", None) or ()
@@ -130,23 +130,36 @@ def compile_cpp(
     try:
         made = ProgramOptions(name=name, arch=arch, include_path=[str(path) for path in paths], **given)
     except (TypeError, ValueError) as problem:
-        raise CompileError(
-            f"NVRTC has no such options: {problem}",
-            field="options",
-            value=repr(given),
-            remedy="The names are those of cuda.core.ProgramOptions.",
-        ) from None
+        raise _bad_options(problem, given) from None
     program = None
     try:
         program = Program(code, "c++", options=made)
         compiled = program.compile("cubin", name_expressions=tuple(expressions))
         ptx = _ptx(program)
-    except Exception as problem:  # cuda.core has an error of its own, and raises others for options
+    except pathfinder.DynamicLibNotFoundError as problem:
+        raise CompileError(
+            f"NVRTC cannot be used: {problem}",
+            field="kernel",
+            value=name,
+            remedy="`graphdsl doctor` says what is installed; the package is nvidia-cuda-nvrtc.",
+        ) from problem
+    except Exception as problem:  # cuda.core has an error of its own, and raises several for options
+        if "NVRTC" not in type(problem).__name__:
+            raise _bad_options(problem, given) from problem
         raise SourceError(str(problem).replace("\0", "").partition("compilation log:")[2] or str(problem)) from problem
     finally:
         del program  # its destructor fails where the garbage collector finds it in a traceback
     symbols = {name: bytes(symbol).decode() for name, symbol in compiled.symbol_mapping.items()}
     return Compiled(compiled, ptx, symbols)
+
+
+def _bad_options(problem: Exception, given: Mapping[str, Any]) -> CompileError:
+    return CompileError(
+        f"NVRTC has no such options: {problem}",
+        field="options",
+        value=repr(given),
+        remedy="Names and values are those of cuda.core.ProgramOptions.",
+    )
 
 
 def _ptx(program: Program) -> str:

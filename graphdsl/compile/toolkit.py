@@ -15,8 +15,8 @@ def library(name: str) -> tuple[str, str]:
     Parameters
     ----------
     name : str
-        ``"nvvm"``, which makes PTX; ``"nvJitLink"``, which makes machine code; or ``"nvrtc"``, which compiles the
-        CUDA C++ that some kernels link.
+        ``"nvvm"``, which makes PTX; ``"nvJitLink"``, which makes machine code; or ``"nvrtc"``, which compiles
+        CUDA C++.
 
     Raises
     ------

@@ -8,7 +8,6 @@ memory for the kernel and for a profiler, null where none is needed. This module
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,7 +86,6 @@ def triton(compiled: Any, *, signature: str | Sequence[Any] | None = None, emula
             bool(getattr(metadata, "launch_cooperative_grid", False)),
         ),
         hidden=hidden,
-        origin=compiled,
     )
 
 
@@ -128,19 +126,13 @@ def _refused(rule: str, value: str, remedy: str) -> DeclarationError:
 
 # What `Graph.kernel` is given directly
 
-_adopted: weakref.WeakValueDictionary[int, SourceKernel] = weakref.WeakValueDictionary()
-"""By the identity of the foreign object, which the kernel keeps alive."""
-
 
 def foreign_kernel(source: Any) -> SourceKernel | None:
     """The kernel of an object of cuda.core or Triton; None if it is not of these."""
     package = type(source).__module__.partition(".")[0]
     if package not in ("cuda", "triton"):
         return None
-    found = _adopted.get(id(source))
-    if found is None:
-        found = _adopted[id(source)] = triton(source) if package == "triton" else _of_cuda_core(source)
-    return found
+    return triton(source) if package == "triton" else _of_cuda_core(source)
 
 
 def _of_cuda_core(source: Any) -> SourceKernel:

@@ -7,6 +7,7 @@ anything.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ Form = Literal["cuda", "ptx", "cubin", "loaded"]
 
 
 class SourceKernel(Kernel):
-    """A kernel that is not a Python function.
+    """A kernel that is not a Python function; one object for the same code, name, types and so on.
 
     Attributes
     ----------
@@ -43,14 +44,21 @@ class SourceKernel(Kernel):
     hidden : int
         Addresses that its compiler may add behind the parameters, and that may be null.
     origin : object or None
-        The foreign object that it was made of, which is kept alive: a loaded kernel, for one.
+        The loaded kernel, which is kept alive.
     """
 
-    __slots__ = (
-        "_signed", "code", "counted", "demands", "entry", "form", "hidden", "origin", "path", "types"
-    )  # fmt: skip
+    __slots__ = ("code", "counted", "demands", "entry", "form", "hidden", "origin", "path", "types")
 
-    def __init__(
+    def __new__(cls, *args: Any, **fields: Any) -> SourceKernel:
+        made = super().__new__(cls)
+        made._fill(*args, **fields)
+        key = (*(getattr(made, name) for name in _TOLD), repr(sorted(made.options.items())), id(made.origin))
+        return _known.setdefault(key, made)
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        """All is done by `__new__`, which may give one that there is."""
+
+    def _fill(
         self,
         form: Form,
         code: bytes,
@@ -80,7 +88,6 @@ class SourceKernel(Kernel):
         self.demands = demands
         self.hidden = hidden
         self.origin = origin
-        self._signed: dict[Any, SourceKernel] = {}
 
     @property
     def reads(self) -> frozenset[str]:
@@ -93,27 +100,27 @@ class SourceKernel(Kernel):
         return self.types[argument].divisor if self.types is not None and argument < len(self.types) else 1
 
     def signed(self, signature: Any) -> SourceKernel:
-        """The same kernel with other types declared; the same object for the same signature."""
-        key = signature if isinstance(signature, str) else repr(signature)
-        found = self._signed.get(key)
-        if found is None:
-            found = self._signed[key] = SourceKernel(
-                self.form,
-                self.code,
-                self.entry,
-                types=parse(signature),
-                options=self.options,
-                emulate=self.function,
-                path=self.path,
-                demands=self.demands,
-                hidden=self.hidden,
-                origin=self.origin,
-            )
-        return found
+        """The same kernel with other types declared."""
+        return SourceKernel(
+            self.form,
+            self.code,
+            self.entry,
+            types=parse(signature),
+            options=self.options,
+            emulate=self.function,
+            path=self.path,
+            demands=self.demands,
+            hidden=self.hidden,
+            origin=self.origin,
+        )
 
     def __repr__(self) -> str:
         title = self.entry if self.entry and not self.entry.startswith("_Z") else self.name
         return f"{title}({', '.join(self.parameters)})" if self.counted else title
+
+
+_TOLD = ("form", "code", "entry", "types", "function", "path", "demands", "hidden")
+_known: weakref.WeakValueDictionary[Any, SourceKernel] = weakref.WeakValueDictionary()
 
 
 def _emulated(emulate: Any) -> Kernel:
