@@ -60,10 +60,10 @@ def type_errors(node: KernelNode, group: KernelGroup, codes: Codes) -> list[Comp
 
 
 def _types(node: KernelNode, group: KernelGroup, codes: Codes) -> tuple[Any, ...] | list[CompileError]:
-    from graphdsl.compile.arguments import source_types
+    from graphdsl.compile.arguments import Slot, source_types
 
     kernel: Any = node.kernel
     if group.image is not None:
         layout = group.image.layout
-        return source_types(kernel, node.args, [size for _, size in layout.parameters], layout.types)
-    return source_types(kernel, node.args, getattr(codes.get(kernel), "sizes", None))
+        return source_types(kernel, node.args, [Slot(size) for _, size in layout.parameters], layout.types)
+    return source_types(kernel, node.args, getattr(codes.get(kernel), "slots", None))

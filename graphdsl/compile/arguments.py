@@ -7,14 +7,14 @@ bytes alone decide: eight may be an address. This module must not compile anythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.cuda.np.numpy_support import from_dtype
 
 from graphdsl.compile.c_abi import PointerType, StructType, struct_bytes
 from graphdsl.compile.signature import Types, converts
-from graphdsl.declare.c_types import Pointer, complex_of, holds
+from graphdsl.declare.c_types import Pointer, Value, complex_of, holds
 from graphdsl.declare.expressions import Expr, number_text
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.operands import Array
@@ -24,8 +24,23 @@ from graphdsl.errors import CompileError
 _ADDRESS_BYTES = 8
 
 
+class Slot(NamedTuple):
+    """A parameter as the compiled kernel has it.
+
+    Attributes
+    ----------
+    nbytes : int
+        Its size.
+    is_float : bool
+        True if it is known to be a floating-point number: PTX tells, and machine code does not.
+    """
+
+    nbytes: int
+    is_float: bool = False
+
+
 def source_types(
-    kernel: SourceKernel, args: Sequence[Any], sizes: Sequence[int] | None, compiled: Types | None = None
+    kernel: SourceKernel, args: Sequence[Any], slots: Sequence[Slot] | None, compiled: Types | None = None
 ) -> Types | list[CompileError]:
     """The types of a launch, or all that is wrong with its arguments.
 
@@ -35,21 +50,21 @@ def source_types(
         What is launched.
     args : sequence
         Its operands.
-    sizes : sequence of int or None
-        Bytes of each parameter, as the machine code has them; None where there is none: then only what is wrong in
-        any case is found, and the types are not complete.
+    slots : sequence of Slot or None
+        The parameters of the machine code; None where there is none: then only what is wrong in any case is found, and
+        the types are not complete.
     compiled : tuple of types, optional
         Types that the arguments must fit, instead of what the kernel declares.
     """
     if compiled is not None:
         count: int | None = len(compiled)
     else:
-        count = len(kernel.types) if kernel.types is not None else None if sizes is None else len(sizes)
+        count = len(kernel.types) if kernel.types is not None else None if slots is None else len(slots)
     if count is not None and len(args) != count:
         return [_wrong_count(kernel, args, count)]
     found = []
     for index, operand in enumerate(args):
-        place = _Place(kernel, index, None if sizes is None else sizes[index])
+        place = _Place(kernel, index, None if slots is None else slots[index])
         try:
             found.append(place.type_of(operand) if compiled is None else place.fitted(operand, compiled[index]))
         except CompileError as problem:
@@ -57,10 +72,11 @@ def source_types(
     return [each for each in found if isinstance(each, CompileError)] or tuple(found)
 
 
-def signature_error(kernel: SourceKernel, sizes: Sequence[int]) -> CompileError | None:
+def signature_error(kernel: SourceKernel, slots: Sequence[Slot]) -> CompileError | None:
     """Where the types that a kernel declares disagree with the machine code; None if they do not."""
     if kernel.types is None:
         return None
+    sizes = [slot.nbytes for slot in slots]
     hidden = len(sizes) - len(kernel.types)
     if not 0 <= hidden <= kernel.hidden:
         return _bad_signature(
@@ -120,16 +136,20 @@ class _Place:
         The kernel.
     index : int
         Number of the parameter.
-    size : int or None
-        Its bytes, if they are known.
+    slot : Slot or None
+        What the machine code has there, if it is known.
     """
 
-    def __init__(self, kernel: SourceKernel, index: int, size: int | None) -> None:
+    def __init__(self, kernel: SourceKernel, index: int, slot: Slot | None) -> None:
         self.index = index
-        self.size = size
+        self.size = None if slot is None else slot.nbytes
         declared = kernel.types[index] if kernel.types is not None and index < len(kernel.types) else None
         self.field = f"args[{index}]" if declared is None else f"argument {declared.name!r}"
         self.declared = None if declared is None else declared.type
+        unknown = self.declared is None or (isinstance(self.declared, Value) and self.declared.dtype is None)
+        if slot is not None and slot.is_float and unknown:
+            dtype = np.dtype(f"f{slot.nbytes}")
+            self.declared = Value(str(dtype), dtype)
 
     def type_of(self, operand: Any) -> Any:
         """The type of an operand here; raises what is wrong with it."""

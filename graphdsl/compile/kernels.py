@@ -29,7 +29,7 @@ def argument_types(node: KernelNode, target: tuple[int, int]) -> Types:
     if not isinstance(kernel, SourceKernel):
         return signature.argument_types(kernel, node.args, signature=node.signature, **details)
     code = sources.machine_code(kernel, target, **details)
-    found = source_types(kernel, node.args, code.sizes)
+    found = source_types(kernel, node.args, code.slots)
     if isinstance(found, list):
         raise located(found[0], node.name, node.location)
     return found

@@ -7,15 +7,17 @@ target, in a process and on disk. This module must not touch a device; of a kern
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from graphdsl.compile import cache
 from graphdsl.compile.abi import codec_of
-from graphdsl.compile.arguments import signature_error
+from graphdsl.compile.arguments import Slot, signature_error
 from graphdsl.compile.elf import Resources, kernels, read_resources, target_of
 from graphdsl.compile.fingerprint import content_digest, versions
 from graphdsl.compile.headers import Headers
@@ -73,10 +75,18 @@ class MachineCode:
     target: Target
     resources: Resources
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Bytes of each parameter."""
-        return tuple(size for _, size in self.resources.parameters)
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Its parameters."""
+        floats = _floats(self.build.ptx, self.entry)
+        return tuple(Slot(size, index in floats) for index, (_, size) in enumerate(self.resources.parameters))
+
+
+def _floats(ptx: str, entry: str) -> frozenset[int]:
+    """Which parameters are floating-point numbers, as far as PTX tells."""
+    head = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
+    listed = head[1].split(",") if head else []
+    return frozenset(index for index, each in enumerate(listed) if re.search(r"\.param\s+\.f(?:32|64)\b", each))
 
 
 _codes: weakref.WeakKeyDictionary[SourceKernel, dict[Target, tuple[Headers, MachineCode]]] = weakref.WeakKeyDictionary()
@@ -138,7 +148,7 @@ def _made(kernel: SourceKernel, target: Target) -> tuple[Headers, MachineCode]:
             value=kernel.name,
             remedy="Pass machine code for this device, or PTX or CUDA C++, which is compiled for any.",
         )
-    mismatch = signature_error(kernel, code.sizes)
+    mismatch = signature_error(kernel, code.slots)
     if mismatch is not None:
         raise mismatch
     return headers, code

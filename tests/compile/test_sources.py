@@ -15,7 +15,7 @@ from graphdsl.compile import sources
 from graphdsl.compile.arguments import source_types
 from graphdsl.compile.elf import kernels
 from graphdsl.compile.signature import pack, unpack
-from graphdsl.compile.sources import machine_code, source_image
+from graphdsl.compile.sources import MachineCode, machine_code, source_image
 from graphdsl.declare.c_types import parse
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError
@@ -44,6 +44,10 @@ PTX = """
 """
 
 
+def sizes(code: MachineCode) -> tuple[int, ...]:
+    return tuple(slot.nbytes for slot in code.slots)
+
+
 def refused(kernel: SourceKernel, target: tuple[int, int] = (9, 0)) -> CompileError:
     with pytest.raises(CompileError) as found:
         machine_code(kernel, target, node="node", location=("graph.py", 3))
@@ -56,10 +60,10 @@ def test_parameters_are_those_of_the_machine_code(target: tuple[int, int]) -> No
     source = SOURCE if target >= (9, 0) else SOURCE.replace("__block_size__((32, 2, 1))", "")
     blend = machine_code(gd.cuda_source(source, "math::blend<float, 3>"), target)
     assert blend.entry == "_ZN4math5blendIfLi3EEEvPT_4Pairb"
-    assert (blend.target, blend.sizes) == (target, (8, 16, 1))
-    assert machine_code(gd.cuda_source(source, "plain"), target).sizes == (8, 8, 16)
+    assert (blend.target, sizes(blend)) == (target, (8, 16, 1))
+    assert sizes(machine_code(gd.cuda_source(source, "plain"), target)) == (8, 8, 16)
     wide = machine_code(gd.cuda_source(source, "wide"), target)
-    assert wide.sizes == (1, 128, 2)
+    assert sizes(wide) == (1, 128, 2)
     offsets = [offset for offset, _ in wide.resources.parameters]
     assert offsets[0] == 0
     assert offsets[2] == offsets[1] + 128
@@ -74,7 +78,7 @@ def test_what_a_kernel_needs() -> None:
 
 def test_ptx_and_cubins() -> None:
     scale = machine_code(gd.ptx(PTX, "scale"), (9, 0))
-    assert (scale.entry, scale.target, scale.sizes) == ("scale", (9, 0), (8, 4, 12))
+    assert (scale.entry, scale.target, sizes(scale)) == ("scale", (9, 0), (8, 4, 12))
     other = machine_code(gd.ptx(PTX, "other"), (9, 0))
     assert (other.entry, other.resources.block) == ("_Z5otherPf", (32, 1, 1))
     given = machine_code(gd.cubin(other.build.cubin, "_Z5otherPf"), (9, 0))
@@ -214,15 +218,15 @@ def test_headers_count_as_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "k",
         options={"include_path": str(folder)},
     )
-    assert machine_code(kernel, (9, 0)).sizes == (8, 4)
-    assert machine_code(kernel, (9, 0)).sizes == (8, 4)
+    assert sizes(machine_code(kernel, (9, 0))) == (8, 4)
+    assert sizes(machine_code(kernel, (9, 0))) == (8, 4)
     assert made == ["k"]
     inner.write_text("typedef double number;\n")
     os.utime(inner, ns=(1, 1))
-    assert machine_code(kernel, (9, 0)).sizes == (8, 8)
+    assert sizes(machine_code(kernel, (9, 0))) == (8, 8)
     fresh(monkeypatch)
     inner.write_text("typedef float number;\n")
-    assert machine_code(kernel, (9, 0)).sizes == (8, 4)
+    assert sizes(machine_code(kernel, (9, 0))) == (8, 4)
     assert made == ["k", "k"]
 
 
@@ -230,7 +234,7 @@ def test_headers_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "types.h").write_text("typedef double number;\n")
     path = tmp_path / "kernel.cu"
     path.write_text('#include "types.h"\nextern "C" __global__ void k(number y) {}\n')
-    assert machine_code(gd.cuda_source(path, "k"), (9, 0)).sizes == (8,)
+    assert sizes(machine_code(gd.cuda_source(path, "k"), (9, 0))) == (8,)
     path.write_text('#include "types.h"\nextern "C" __global__ void k(number y) { missing(); }\n')
     assert refused(gd.cuda_source(path, "k")).value.startswith(f"{path}:2 `extern")
 
@@ -251,7 +255,7 @@ def test_the_device_runtime_is_linked_where_it_is_used() -> None:
     launch = gd.cuda_source(
         '__global__ void child(int* x) {}\nextern "C" __global__ void k(int* x) { child<<<1, 1>>>(x); }', "k"
     )
-    assert machine_code(launch, (9, 0)).sizes == (8,)
+    assert sizes(machine_code(launch, (9, 0))) == (8,)
     missing = gd.cuda_source('extern "C" __global__ void k() { cudaNotThere(); }', "k")
     assert "cudaNotThere" in refused(missing).rule
 
@@ -261,7 +265,7 @@ def test_the_device_runtime_is_linked_where_it_is_used() -> None:
 
 def typed(kernel: SourceKernel, *args: Any) -> Any:
     code = machine_code(kernel, (9, 0))
-    found = source_types(kernel, args, code.sizes)
+    found = source_types(kernel, args, code.slots)
     if isinstance(found, list):
         return [(error.field, error.rule) for error in found]
     image = source_image(kernel, found, code)
@@ -320,13 +324,24 @@ def test_sizes_alone() -> None:
         assert [found for found, _ in typed(scale, *args)] == [field]
 
 
+def test_ptx_tells_which_numbers_are_floats() -> None:
+    scale = gd.ptx(PTX, "scale")
+    structure = b"123456789012"
+    assert str(typed(scale, None, 2, structure).layout.types[1]) == "float32"
+    assert [field for field, _ in typed(scale, None, gd.Graph().param("n", np.int32), structure)] == ["args[1]"]
+    source = '#define HALF(name) double name\nextern "C" __global__ void k(HALF(x), float y) {}'
+    kernel = gd.cuda_source(source, "k")
+    assert [slot.is_float for slot in machine_code(kernel, (9, 0)).slots] == [True, True]
+    assert [str(kind) for kind in typed(kernel, 1, 2).layout.types] == ["float64", "float32"]
+
+
 def test_a_kernel_that_is_loaded_is_asked() -> None:
     info = SimpleNamespace
     attributes = info(num_regs=40, shared_size_bytes=16, max_threads_per_block=512, binary_version=90)
     origin = info(attributes=attributes, arguments_info=[info(offset=0, size=8), info(offset=8, size=4)])
     kernel = SourceKernel("loaded", b"", None, origin=origin)
     code = machine_code(kernel, (9, 0))
-    image = source_image(kernel, source_types(kernel, (None, 3), code.sizes), code)
+    image = source_image(kernel, source_types(kernel, (None, 3), code.slots), code)
     assert image.loaded is origin
     assert (image.registers, image.shared_bytes, image.max_threads, image.cubin) == (40, 16, 512, b"")
     assert image.layout.parameters == ((0, 8), (8, 4))
