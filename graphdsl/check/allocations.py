@@ -1,4 +1,4 @@
-"""Rules about memory that a graph allocates and frees: codes GD401 to GD406."""
+"""Rules about memory that a graph allocates and frees: codes GD401 to GD405."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from graphdsl.declare.nodes import (
     ChildNode,
     ConditionalNode,
     FreeNode,
-    MemcpyNode,
-    MemsetNode,
     Node,
     named_operands,
 )
@@ -217,52 +215,6 @@ def allocating_child(context: Context, found: Found) -> Iterator[Finding]:
                 field="graph",
                 value=node.graph,
                 remedy="Allocate in the graph that holds the child, and bind the array.",
-            )
-
-
-@rule("GD406", "error", "Copies and memsets of allocated memory stand beside its alloc node", subject="graph")
-def copied_inside(context: Context, found: Found) -> Iterator[Finding]:
-    """Copies and memsets of memory that a graph allocates stand on the level of its alloc node, not in a child or body.
-
-    **Why.** The driver knows the memory in the graph that allocates it: it refuses a copy or a memset of it in another
-    one, a child too, with `CUDA_ERROR_INVALID_VALUE`. Kernels inside may use it.
-
-    **Source.** Measured on driver 580.
-
-    **Remedy.** Declare the copy beside the alloc node, or let a kernel do it.
-
-    **Wrong**
-
-    ```python wrong
-    inner = gd.Graph("inner")
-    inner.memset(inner.device_array("z", 1024, np.float32), 0)
-    scratch = g.alloc("scratch", 1024, np.float32)
-    scratch >> g.child(inner, {"z": scratch.array}) >> g.free(scratch)
-    ```
-
-    **Right**
-
-    ```python right
-    inner = gd.Graph("inner")
-    z = inner.device_array("z", 1024, np.float32)
-    inner.kernel(scale, grid=4, block=256, args=(z, z, 0.0, 1024))
-    scratch = g.alloc("scratch", 1024, np.float32)
-    scratch >> g.child(inner, {"z": scratch.array}) >> g.free(scratch)
-    ```
-    """
-    places = _Places(context)
-    for node, buffer in _uses(context):
-        alloc = places.allocs.get(buffer)
-        inside = isinstance(node, (MemcpyNode, MemsetNode)) and alloc is not None
-        if inside and alloc is not None and node.definition is not alloc.definition:
-            yield found(
-                f"{node.kind} nodes of {buffer.name!r} stand beside its alloc node {alloc.name!r}, in "
-                f"{alloc.definition.title}",
-                node=node,
-                nodes=(node.name, alloc.name),
-                field="array",
-                value=buffer.name,
-                remedy=f"Declare it in {alloc.definition.title}, or let a kernel do it.",
             )
 
 

@@ -257,7 +257,13 @@ class CudaDevice(OneByOne):
             managed = _call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
             if managed or int(memory_type) != MEMORY_TYPE_DEVICE:  # managed memory is every device's
                 return None
-            return int(_call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))
+            # Not through cuda.bindings, which gives 0 for every device.
+            ordinal = np.zeros(1, np.int32)
+            kind = int(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            code = _three_words(_address("cuPointerGetAttribute"))(ordinal.ctypes.data, kind, address)
+            if code:
+                raise _error("cuPointerGetAttribute", code)
+            return int(ordinal[0])
 
     # Kernels
 

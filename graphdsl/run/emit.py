@@ -168,27 +168,34 @@ class _Filler:
             self._log.add("cuGraphDestroy", "nothing")
 
     def _level(self, level: Level, graph: Handle) -> None:
-        moved = set()
         for part in self._parts(level):
-            moved |= self._prepare(part)
+            moved = self._prepare(part)
             if isinstance(self._plan.nodes[part.start], AllocNode):
                 self._add_alloc(level, graph, part.start)
             else:
                 self._add_nodes(graph, part)
                 self._add_dependencies(level, graph, part)
-        for index in range(level.start, level.stop):
-            if index not in moved:
-                self._fill_bodies(index)
+            for index in part:
+                if index not in moved:
+                    self._fill_bodies(index)
 
     def _parts(self, level: Level) -> Iterator[range]:
-        """The nodes of a level in as few runs as can be: what is allocated has an address only once it is added."""
-        start = level.start
+        """The nodes of a level in as few runs as can be.
+
+        What is allocated has an address only once it is added, and what is inside of nodes is added before a free node:
+        then the driver no longer takes copies of the memory.
+        """
+        start, holds = level.start, False
         for index in range(level.start, level.stop):
-            if isinstance(self._plan.nodes[index], AllocNode):
+            node = self._plan.nodes[index]
+            if isinstance(node, AllocNode) or (isinstance(node, FreeNode) and holds):
                 if start < index:
                     yield range(start, index)
+                start, holds = index, False
+            if isinstance(node, AllocNode):
                 yield range(index, index + 1)
                 start = index + 1
+            holds = holds or bool(node.bodies)
         if start < level.stop:
             yield range(start, level.stop)
 

@@ -8,8 +8,6 @@ import pytest
 import graphdsl as gd
 from graphdsl.drivers.base import Driver
 from graphdsl.errors import CheckError, DriverError, UpdateError
-from graphdsl.plan import plan
-from graphdsl.run.graph_exec import GraphExec
 from tests.conformance.kernels import scale
 
 N = 1024
@@ -100,18 +98,23 @@ def test_a_child_works_on_memory_that_its_holder_allocates(device: Driver):
         assert (launched(exe) == 2 * np.arange(N)).all()
 
 
-def test_the_driver_knows_the_memory_in_the_graph_that_allocates_it(device: Driver):
+def test_copies_and_memsets_inside_work_on_memory_that_the_graph_allocates(device: Driver):
     inner = gd.Graph("inner")
     inner.memset(inner.device_array("x", N, np.uint8), 7, name="set")
     outer = gd.Graph("outer")
     alloc = outer.alloc("scratch", N, np.uint8)
-    alloc >> outer.child(inner, {"x": alloc.array}, name="child") >> outer.free(alloc)
-    with pytest.raises(CheckError) as caught:
-        outer.instantiate(device)
-    assert [(each.code, each.node) for each in caught.value.report.errors] == [("GD406", "child/set")]
-    with pytest.raises(DriverError) as refused:
-        GraphExec(plan(outer), device, {})
-    assert (refused.value.node, refused.value.code_name) == ("child/set", "CUDA_ERROR_INVALID_VALUE")
+    child = outer.child(inner, {"x": alloc.array}, name="child", after=alloc)
+    branch = outer.if_(outer.condition("taken", default=1), name="branch", after=child)
+    with branch as body:
+        body.memset(alloc.array[4:], 8, name="set")
+    store = outer.memcpy(outer.host_array("out", N, np.uint8), alloc.array, after=branch)
+    store >> outer.free(alloc)
+    with outer.instantiate(device) as exe:
+        for value in (7, 9):
+            exe.launch()
+            exe.synchronize()
+            assert exe["out"][:8].tolist() == [value] * 4 + [8] * 4
+            exe.node("child/set").update(value=9)
 
 
 def test_it_is_not_there_outside_of_a_launch(device: Driver, graph):

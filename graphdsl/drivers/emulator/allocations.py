@@ -60,17 +60,17 @@ def read_free(machine: Machine, graph: Graph, fields: np.void) -> Region:
     region = machine.space.find(address)
     if region is None or region.base != address or region not in graph.root.allocations:
         raise Problem(f"no alloc node of the graph allocates at {address:#x}")
-    if region in graph.root.freed:
+    if region.has_free_node:
         raise Problem(f"another node of the graph frees {region} already")
     return region
 
 
-def require_known(machine: Machine, graph: Graph, addresses: Iterable[Address]) -> None:
-    """Refuse a node that copies memory which another graph allocates, be it one that holds this graph."""
+def require_unfreed(machine: Machine, addresses: Iterable[Address]) -> None:
+    """Refuse a copy or memset that is added behind the free node of its memory."""
     for address in addresses:
         region = machine.space.find(address)
-        if region is not None and region.of_graph and region not in graph.own:
-            raise Problem(f"{region} belong to another graph, whose alloc node makes them known there alone")
+        if region is not None and region.has_free_node:
+            raise Problem(f"{region} have a free node already", remedy="Add the node before.")
 
 
 def _begin(machine: Machine, region: Region) -> None:

@@ -25,7 +25,14 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, Target, limits_of
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.emulator import nodes, transfers
-from graphdsl.drivers.emulator.allocations import ALLOC, FREE, read_alloc, read_free, require_known, require_unallocated
+from graphdsl.drivers.emulator.allocations import (
+    ALLOC,
+    FREE,
+    read_alloc,
+    read_free,
+    require_unallocated,
+    require_unfreed,
+)
 from graphdsl.drivers.emulator.attributes import default_attribute
 from graphdsl.drivers.emulator.batch import BATCH_MEM_OP
 from graphdsl.drivers.emulator.capture import EMULATED, Captures, Work, exposed, run_work
@@ -519,7 +526,6 @@ class Emulator(OneByOne):
     def _add_alloc(self, graph: Graph, address: Address) -> Handle:
         region = read_alloc(self._machine, nodes.struct_at(address, ALLOC_NODE))
         graph.root.allocations.append(region)
-        graph.own.append(region)
         ctypes.c_uint64.from_address(address + ALLOC_NODE.fields["address"][1]).value = region.base  # type: ignore[index]
         node = Node(next(_handles), ALLOC, region)
         graph.add(node)
@@ -527,7 +533,7 @@ class Emulator(OneByOne):
 
     def _add_free(self, graph: Graph, address: Address) -> Handle:
         region = read_free(self._machine, graph, nodes.struct_at(address, FREE_NODE))
-        graph.root.freed.append(region)
+        region.has_free_node = True
         node = Node(next(_handles), FREE, region)
         graph.add(node)
         return node.handle
@@ -590,7 +596,7 @@ class Emulator(OneByOne):
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
         found = _known(self._graphs, graph, "graph")
         node = Node(next(_handles), kind, kind.read(self._machine, params))
-        require_known(self._machine, found, kind.addresses(node.params))
+        require_unfreed(self._machine, kind.addresses(node.params))
         found.add(node)
         return node.handle
 

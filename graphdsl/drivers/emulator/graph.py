@@ -69,10 +69,8 @@ class Graph:
         The graph that this one is inside of; the graph itself, if it is in none.
     conditions : dict
         Conditions that were made for the graph and those inside, by handle; the root has all of them.
-    allocations, freed : list of Region
-        What its alloc nodes allocate, those inside too, and which of it has a free node; the root has all of them.
-    own : list of Region
-        What its own alloc nodes allocate.
+    allocations : list of Region
+        What its alloc nodes allocate, those inside too; the root has all of them.
     execs : int
         How many execs there are of it.
     alive : bool
@@ -83,8 +81,6 @@ class Graph:
         self.root = self if root is None else root
         self.execs = 0
         self.allocations: list[Region] = []
-        self.freed: list[Region] = []
-        self.own: list[Region] = []
         self.nodes: dict[Handle, Node] = {}
         self.successors: dict[Handle, dict[Handle, bytes]] = {}
         self.dependencies: dict[Handle, dict[Handle, bytes]] = {}
@@ -114,7 +110,6 @@ class Graph:
     def move(self, root: Graph) -> None:
         """Become a part of another graph."""
         root.allocations += self.allocations
-        root.freed += self.freed
         self._under(root)
 
     def _under(self, root: Graph) -> None:

@@ -93,6 +93,8 @@ class Region:
         False once released.
     access : frozenset of int, or None
         The other devices that reach memory which a graph allocates; None where peer access decides.
+    has_free_node : bool
+        True once a node of the graph that allocates it frees it.
     of_graph : bool
         True for memory that a graph allocates.
     pending : bool
@@ -105,6 +107,7 @@ class Region:
         "base",
         "data",
         "device",
+        "has_free_node",
         "kind",
         "nbytes",
         "occupied",
@@ -124,6 +127,7 @@ class Region:
         self.alive = True
         self.access: frozenset[int] | None = None
         self.of_graph = False
+        self.has_free_node = False
         self.pending = False
 
     def begin(self) -> None:
