@@ -17,7 +17,8 @@ from graphdsl.plan import Plan, plan
 from graphdsl.plan.worth import Costs, Worth, worth_it
 
 if TYPE_CHECKING:
-    from graphdsl.declare.limits import Limits
+    from graphdsl.declare.limits import Target
+    from graphdsl.declare.targets import Targets
     from graphdsl.drivers.base import Driver
     from graphdsl.drivers.cuda import CudaDevice
     from graphdsl.drivers.emulator import Emulator
@@ -51,7 +52,7 @@ class Graph(Definition):
 
     def check(
         self,
-        target: str | tuple[int, int] | Limits | Driver | None = None,
+        target: Target | list[Target] | Targets | Driver | None = None,
         *,
         values: Mapping[str, Any] | None = None,
         compile: bool = True,
@@ -61,8 +62,9 @@ class Graph(Definition):
 
         Parameters
         ----------
-        target : str, tuple, Limits or device, optional
-            Whose limits hold: a compute capability such as ``"sm_80"``, or a device; ``sm_90`` by default.
+        target : str, tuple, Limits, list of these, or device, optional
+            Whose limits hold: a compute capability such as ``"sm_80"``, or a device; ``sm_90`` by default. A list has
+            one for each device of the computer.
         values : dict, optional
             Values of params by name, instead of their defaults.
         compile : bool
@@ -70,8 +72,12 @@ class Graph(Definition):
         disabled : iterable of str, optional
             Names or patterns of nodes that an exec disables: who reads what they would have written is found.
         """
-        limits: Any = getattr(target, "limits", target)  # a device says its own
-        return check(self, target=limits, values=values, compile=compile, disabled=disabled)
+        held_to: Any = target
+        if hasattr(held_to, "sibling"):  # a device says what it can do
+            from graphdsl.run.devices import targets
+
+            held_to = targets(held_to, self.devices)
+        return check(self, target=held_to, values=values, compile=compile, disabled=disabled)
 
     def plan(self) -> Plan:
         """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`."""
@@ -144,18 +150,19 @@ class Graph(Definition):
         return instantiate(self, default_device(_least_devices(self)) if device is None else device, values)
 
     def trace(
-        self, target: str | tuple[int, int] = "sm_90", *, values: Mapping[str, Any] | None = None
+        self, target: Target | list[Target] = "sm_90", *, values: Mapping[str, Any] | None = None
     ) -> tuple[Call, ...]:
         """The driver calls that would build the graph, in order; needs no GPU.
 
         Parameters
         ----------
-        target : str or tuple of int
-            Compute capability to build for.
+        target : str, tuple of int, or list of these
+            Compute capability to build for; a list has one for each device.
         values : dict, optional
             Values of params by name, instead of their defaults.
         """
-        device = emulator(target=target, build_only=True, devices=_least_devices(self))
+        several = None if isinstance(target, list) else _least_devices(self)
+        device = emulator(target=target, build_only=True, devices=several)
         with self.instantiate(device, values=values) as graph_exec:
             return graph_exec.calls
 

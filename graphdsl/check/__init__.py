@@ -16,6 +16,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     captured,
     conditionals,
     copies,
+    devices,
     kernels,
     launch_attributes,
     memsets,
@@ -34,9 +35,10 @@ from graphdsl.check.rules import Rule, rules, rules_page
 from graphdsl.check.stale import Flow, Inside
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.limits import DEFAULT_CAPABILITY, Limits, limits_of
+from graphdsl.declare.limits import Limits, Target
 from graphdsl.declare.nodes import Node
 from graphdsl.declare.selection import selected
+from graphdsl.declare.targets import Targets, targets_of
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ __all__ = [
 def check(
     definition: Definition,
     *,
-    target: str | tuple[int, int] | Limits | None = None,
+    target: Target | list[Target] | Targets | None = None,
     values: Mapping[str, Any] | None = None,
     compile: bool = True,
     disabled: Iterable[str] = (),
@@ -72,8 +74,9 @@ def check(
     ----------
     definition : Definition
         What to check; it is not changed.
-    target : str, tuple of int, or Limits, optional
-        What it is to run on: ``"sm_80"``, ``(8, 0)``, or the limits of a device; by default ``"sm_90"``.
+    target : str, tuple of int, Limits, list of these, or Targets, optional
+        What it is to run on: ``"sm_80"``, ``(8, 0)``, or the limits of a device; by default ``"sm_90"``. A graph over
+        several devices runs on as many such ones, or on the devices of a list, by their numbers.
     values : dict of str to number, optional
         Values of params by name, instead of their defaults.
     compile : bool
@@ -101,7 +104,7 @@ def check(
     >>> [(found.code, found.value) for found in check(graph)]
     [('GD101', 'a -> b -> a')]
     """
-    limits = limits_of(DEFAULT_CAPABILITY if target is None else target)
+    targets = targets_of(target, definition.devices)
     given = {} if values is None else values
     if not isinstance(given, Mapping):
         raise DeclarationError(
@@ -110,16 +113,16 @@ def check(
             value=f"{values!r} of type {type(values).__name__}",
             remedy="Pass values={'n': 512}.",
         )
-    context = Context.of_graph(definition, limits, given, compile=compile)
+    context = Context.of_graph(definition, targets, given, compile=compile)
     if names := list(disabled):
         context.disabled = frozenset(context.nodes[i].name for i in selected(context.nodes, names))
-    return _report(rules(), context, context.definition)
+    return _report(rules(), context)
 
 
 def check_nodes(
     nodes: Iterable[Node],
     *,
-    limits: Limits,
+    targets: Targets,
     values: Mapping[str, Any],
     images: Mapping[str, KernelImage | None] | None = None,
 ) -> Report:
@@ -129,8 +132,8 @@ def check_nodes(
     ----------
     nodes : iterable of Node
         Nodes of one graph, or what `Node.replaced` gives for them.
-    limits : Limits
-        Of the device.
+    targets : Targets
+        The devices of the exec.
     values : dict of str to number
         The value of each param by name, converted to its dtype.
     images : dict of str to KernelImage, optional
@@ -143,9 +146,8 @@ def check_nodes(
     """
     nodes = list(nodes)
     if not nodes:
-        return Report([], graph="", target=limits.name)
-    context = Context(nodes[0].definition, nodes, limits, values, images=images or {})
-    return _report(_NODE_RULES, context, context.definition)
+        return Report([], graph="", target=targets.title)
+    return _report(_NODE_RULES, Context(nodes[0].definition, nodes, targets, values, images=images or {}))
 
 
 def check_disabled(
@@ -206,6 +208,7 @@ def check_launch(
 
     Examples
     --------
+    >>> from graphdsl.declare.limits import limits_of
     >>> [found.code for found in check_launch("scale", (0, 1, 1), (2048, 1, 1), 0, limits_of("sm_90"))]
     ['GD211', 'GD212']
     """
@@ -251,6 +254,12 @@ _DISABLED_RULE = next(rule for rule in rules() if rule.code == "GD703")
 _NODE_RULES = [rule for rule in rules() if rule.subject != "graph"]
 
 
-def _report(held_to: Iterable[Rule], context: Context, definition: Definition) -> Report:
-    found = [finding for rule in held_to for finding in rule.findings(context)]
-    return Report(found, graph=definition.name, target=context.limits.name)
+def _report(held_to: Iterable[Rule], context: Context) -> Report:
+    """Hold nodes to rules: those about the graph look at all of it, the others at the nodes of each device."""
+    found = [
+        finding
+        for rule in held_to
+        for part in ([context] if rule.subject == "graph" else context.by_device)
+        for finding in rule.findings(part)
+    ]
+    return Report(found, graph=context.definition.name, target=context.targets.title)

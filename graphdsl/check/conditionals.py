@@ -45,7 +45,7 @@ def body_kinds(context: Context, found: Found) -> Iterator[Finding]:
     g.if_(g.condition("large", default=0)) >> g.host(print)
     ```
     """
-    for owner, node in _in_bodies(context.definition.nodes):
+    for owner, node in in_bodies(context.definition.nodes):
         if node.kind not in _IN_BODIES:
             yield found(
                 f"the body of a conditional node, here of {owner.name!r}, holds nodes of the kinds "
@@ -83,7 +83,7 @@ def body_memory(context: Context, found: Found) -> Iterator[Finding]:
         body.memcpy(x, raw)
     ```
     """
-    for owner, node in _in_bodies(context.definition.nodes):
+    for owner, node in in_bodies(context.definition.nodes):
         for field, operand in node.fields() if isinstance(node, (MemcpyNode, MemsetNode)) else ():
             if getattr(operand, "space", None) == "pageable":
                 yield found(
@@ -255,14 +255,14 @@ def condition_elsewhere(context: Context, found: Found) -> Iterator[Finding]:
             )
 
 
-def _in_bodies(nodes: Iterable[Node], owner: ConditionalNode | None = None) -> Iterator[tuple[ConditionalNode, Node]]:
+def in_bodies(nodes: Iterable[Node], owner: ConditionalNode | None = None) -> Iterator[tuple[ConditionalNode, Node]]:
     """The nodes in bodies of conditional nodes, at any depth, each with the outermost of these."""
     for node in nodes:
         if owner is not None:
             yield owner, node
         outermost = node if owner is None and isinstance(node, ConditionalNode) else owner
         for body in node.bodies:
-            yield from _in_bodies(body.nodes, outermost)
+            yield from in_bodies(body.nodes, outermost)
 
 
 def _sets(context: Context, node: Node, condition: Condition) -> bool:

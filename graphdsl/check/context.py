@@ -27,6 +27,7 @@ from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, Mem
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.sources import SourceKernel
+from graphdsl.declare.targets import Targets
 from graphdsl.errors import CompileError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
@@ -148,8 +149,10 @@ class Context:
         The graph itself, and every body in it.
     nodes : list of Node
         The nodes of all levels, or those that an update touches.
+    targets : Targets
+        The devices that the graph is to run on.
     limits : Limits
-        Of the target.
+        Of the device that the nodes run on; where they run on several, of that which the graph is instantiated on.
     values : mapping of str to number
         The values that params have, by name; a param that is missing has none.
     given : mapping of str to number
@@ -166,16 +169,18 @@ class Context:
         self,
         definition: Definition,
         nodes: Iterable[Node],
-        limits: Limits,
+        targets: Targets,
         values: Mapping[str, Any],
         *,
+        limits: Limits | None = None,
         images: Mapping[str, KernelImage | None] | None = None,
         compile: bool = False,
     ) -> None:
         self.definition = definition
         self.levels = definition.levels
         self.nodes = list(nodes)
-        self.limits = limits
+        self.targets = targets
+        self.limits = targets.limits_of(None) if limits is None else limits
         self.values = values
         self.given: Mapping[str, Any] = {}
         self.misfits: dict[str, GraphdslError] = {}
@@ -202,12 +207,35 @@ class Context:
 
     @classmethod
     def of_graph(
-        cls, definition: Definition, limits: Limits, given: Mapping[str, Any], *, compile: bool = False
+        cls, definition: Definition, targets: Targets, given: Mapping[str, Any], *, compile: bool = False
     ) -> Context:
         """The context of a whole definition, with the values given for its params and the defaults of the others."""
-        made = cls(definition, definition.all_nodes, limits, {}, compile=compile)
+        made = cls(definition, definition.all_nodes, targets, {}, compile=compile)
         made.given = given
         made.values, made.misfits = _param_values(definition, given)
+        return made
+
+    @cached_property
+    def by_device(self) -> list[Context]:
+        """The contexts of the nodes of each device, with what it can do; this one where all are on one device."""
+        if not self.targets.several:
+            return [self]
+        nodes: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            nodes.setdefault(self.targets.number(node.device), []).append(node)
+        return [self._part(number, nodes[number]) for number in sorted(nodes)]
+
+    def _part(self, number: int, nodes: list[Node]) -> Context:
+        made = Context(
+            self.definition,
+            nodes,
+            self.targets,
+            self.values,
+            limits=self.targets.limits_of(number),
+            images=self._images,
+            compile=self._compile,
+        )
+        made.given, made.misfits, made.disabled = self.given, self.misfits, self.disabled
         return made
 
     @cached_property
@@ -315,9 +343,10 @@ class Context:
         Examples
         --------
         >>> import numpy as np
+        >>> from graphdsl.declare.targets import targets_of
         >>> graph = Definition()
         >>> n = graph.param("n", np.int32, default=0)
-        >>> Context.of_graph(graph, Limits("sm_90", (9, 0)), {}).origin(n * 4)
+        >>> Context.of_graph(graph, targets_of("sm_90"), {}).origin(n * 4)
         'It is (n * 4), and n = 0.'
         """
         params: set[Param] = set().union(*(getattr(operand, "params", ()) for operand in operands))
@@ -462,7 +491,8 @@ class Context:
     @cached_property
     def image_of(self) -> dict[str, KernelImage]:
         """The compiled kernel of each kernel node that has one, by the node's name."""
-        return {node.name: group.image for group in self.groups if group.image for node in group.nodes}
+        groups = (group for part in self.by_device for group in part.groups)
+        return {node.name: group.image for group in groups if group.image for node in group.nodes}
 
     @cached_property
     def launches(self) -> list[Launch]:

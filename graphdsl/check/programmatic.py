@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from graphdsl.compile.image import KernelImage
 
 
-class _Edge(NamedTuple):
+class Edge(NamedTuple):
+    """A programmatic edge, and where it was declared."""
+
     source: Node
     target: Node
     port: Port
@@ -25,14 +27,15 @@ class _Edge(NamedTuple):
         return f"{self.source.name} -> {self.target.name}"
 
 
-def _programmatic_edges(context: Context) -> Iterator[_Edge]:
+def programmatic_edges(context: Context) -> Iterator[Edge]:
+    """The programmatic edges of all levels."""
     for source, target, edge in context.programmatic_edges:
-        yield _Edge(source, target, edge["port"], edge["locations"][0])
+        yield Edge(source, target, edge["port"], edge["locations"][0])
 
 
-def _between_kernels(context: Context) -> Iterator[tuple[_Edge, KernelImage | None, KernelImage | None]]:
+def _between_kernels(context: Context) -> Iterator[tuple[Edge, KernelImage | None, KernelImage | None]]:
     """The programmatic edges on which ends wait and trigger, with the compiled kernels of both ends."""
-    for edge in _programmatic_edges(context):
+    for edge in programmatic_edges(context):
         if edge.port == "programmatic" and isinstance(edge.source, KernelNode) and isinstance(edge.target, KernelNode):
             yield edge, context.image_of.get(edge.source.name), context.image_of.get(edge.target.name)
 
@@ -64,7 +67,7 @@ def programmatic_ends(context: Context, found: Found) -> Iterator[Finding]:
     g.edge(load, run)
     ```
     """
-    for edge in _programmatic_edges(context):
+    for edge in programmatic_edges(context):
         for end in (edge.source, edge.target):
             if not isinstance(end, KernelNode):
                 yield found(

@@ -152,7 +152,8 @@ not; **advice** costs time but not correctness. A code never changes its meaning
 
 This page is made from the docstrings of the rules (`graphdsl.check.rules_page()`).
 
-Every example stands after these lines, and what it sets is given to `g.check(values=values, disabled=disabled)`:
+Every example stands after these lines, and what it sets is given to `g.check(target, values=values,
+disabled=disabled)`:
 """
 
 EXAMPLE_PRELUDE = """\
@@ -175,6 +176,7 @@ gain = g.param("gain", np.float32, default=1.0)
 raw = g.host_array("raw", 1024, np.float32)
 x = g.device_array("x", 1024, np.float32)
 y = g.device_array("y", 1024, np.float32)
+target = None
 values = {}
 disabled = []
 """

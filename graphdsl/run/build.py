@@ -115,7 +115,7 @@ class Needs:
     ) -> Shadow:
         """The nodes, with room for them packed; the conditions of the graph must be among the values."""
         packing = Packing(made.nodes, self.kernels, devices)
-        shadow = Shadow(made.nodes, self.values, packing, devices.home.limits, hosts, captures, self.memory)
+        shadow = Shadow(made.nodes, self.values, packing, devices.targets, hosts, captures, self.memory)
         resources.callback(shadow.release_bound)
         _allow(made.nodes, self.kernels, self.values, devices, log)
         return shadow

@@ -8,12 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graphdsl.declare.nodes import Node, named_operands
-from graphdsl.declare.operands import Buffer
+from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
+from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.targets import Targets
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import UpdateError
 from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
+
+
+def targets(device: Driver, numbers: Iterable[int | None]) -> Targets:
+    """What checks must know of a device that a graph is instantiated on, and of the others that it is about.
+
+    Parameters
+    ----------
+    device : Driver
+        Where the graph is instantiated.
+    numbers : iterable of int or None
+        The devices that the graph is about, as `Definition.devices` has them. No others are asked.
+    """
+    count = device.device_count
+    found = {device.ordinal: device}
+    found |= {n: device.sibling(n) for n in numbers if n is not None and n != device.ordinal and n < count}
+    apart = frozenset(
+        (here, owner)
+        for here in found
+        for owner in found
+        if here != owner and not found[here].device_can_access_peer(owner)
+    )
+    limits = {number: found[number].limits for number in sorted(found)}
+    return Targets(device.ordinal, limits, apart, count)
 
 
 class Devices:
@@ -67,6 +91,11 @@ class Devices:
             freed_with(self, device.stream_destroy, made)
         return self._streams[device.ordinal]
 
+    @property
+    def targets(self) -> Targets:
+        """What checks must know of them."""
+        return targets(self.home, self._by_number)
+
     # Memory of other devices
 
     def let_reach(self, nodes: Iterable[Node], log: CallLog | None = None) -> None:
@@ -91,6 +120,22 @@ class Devices:
         """Numbers of the other devices whose nodes work on memory that the graph allocates."""
         return sorted(self._sharers.get(buffer.name, ()))
 
+    def require_kept(self, before: Node, after: Node) -> None:
+        """Refuse an update of a copy or memset that moves it, or a side of it, to another device."""
+        if not self.several or not isinstance(before, (MemcpyNode, MemsetNode)):
+            return
+        for (field, was), (_, becomes) in zip(before.fields(), after.fields()):
+            places = [self[each.buffer.device].ordinal for each in (was, becomes) if _on_device(each)]
+            if len(set(places)) > 1 or (_on_device(was) and self[before.device] is not self[after.device]):
+                raise UpdateError(
+                    f"an update keeps the devices of a {before.kind}, and this memory was of device {places[0]}",
+                    node=before.name,
+                    field=field,
+                    value=repr(becomes),
+                    remedy="Declare a node for the other device, and disable the one that is not wanted.",
+                    location=before.location,
+                )
+
     def require_shared(self, node: Node) -> None:
         """Refuse an update of a node that works on memory which the graph allocates for other devices alone."""
         for here, buffer in self._foreign([node]) if self.several else ():
@@ -112,3 +157,7 @@ class Devices:
             for _, operand in named_operands(node):
                 if isinstance(operand, Buffer) and operand.space == "device" and self[operand.device].ordinal != here:
                     yield here, operand
+
+
+def _on_device(operand: Any) -> bool:
+    return isinstance(operand, Array) and operand.space == "device"

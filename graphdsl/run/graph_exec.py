@@ -33,6 +33,7 @@ from graphdsl.run.build import Parts, build, param_values
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import Call, CallLog
 from graphdsl.run.changes import can_disable
+from graphdsl.run.devices import targets
 from graphdsl.run.faults import Launches, building, is_lost
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.node_exec import NodeExec
@@ -74,7 +75,7 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
             value=f"{device!r} of type {type(device).__name__}",
             remedy="Pass graphdsl.cuda(0) or graphdsl.emulator(), or nothing for the default.",
         )
-    check(definition, target=device.limits, values=values).raise_for_errors()
+    check(definition, target=targets(device, definition.devices), values=values).raise_for_errors()
     return GraphExec(plan(definition), device, values or {})
 
 
@@ -499,7 +500,7 @@ class GraphExec:
         """
         self._require_usable()
         _require_whole(graph, on_mismatch)
-        check(graph, target=self.device.limits, values=values).raise_for_errors()
+        check(graph, target=targets(self.device, graph.devices), values=values).raise_for_errors()
         made, given, shadow = plan(graph), values or {}, self._shadow
         bound = self._memory.bindings_for(made, shadow.values)
         addresses = {name: bound[name].address if name in bound else 0 for name in (*made.buffers, *made.events)}
@@ -623,6 +624,7 @@ class GraphExec:
         self._require_usable()
         self._require_own(node)
         devices = self._parts.devices
+        devices.require_kept(self._shadow.nodes[index], node)
         devices.require_shared(node)
         devices.let_reach([node])
         with self._noting_loss():

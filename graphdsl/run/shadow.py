@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from graphdsl.check import Finding, check_nodes, launch_fits
-from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import CapturedNode, HostNode, KernelNode, Node
+from graphdsl.declare.targets import Targets
 from graphdsl.errors import UpdateError
 from graphdsl.run.binding import Memory
 from graphdsl.run.callbacks import HostCalls
@@ -59,7 +59,7 @@ class Shadow:
         nodes: Sequence[Node],
         values: dict[str, Any],
         packing: Packing,
-        limits: Limits,
+        targets: Targets,
         hosts: HostCalls,
         captures: Captures,
         memory: Memory,
@@ -68,7 +68,7 @@ class Shadow:
         self.values = values
         self.disabled: set[int] = set()
         self.packing = packing
-        self._limits = limits
+        self._targets = targets
         self._hosts = hosts
         self._captures = captures
         self._memory = memory
@@ -149,7 +149,7 @@ class Shadow:
         indices = list(indices)
         touched = [self.nodes[index] for index in indices]
         images = {self.nodes[index].name: self.packing.images[index] for index in indices}
-        errors = check_nodes(touched, values=self.values, limits=self._limits, images=images).errors
+        errors = check_nodes(touched, values=self.values, targets=self._targets, images=images).errors
         if errors:
             raise _refused(errors)
 

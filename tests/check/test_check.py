@@ -18,10 +18,12 @@ from graphdsl.check.context import Context
 from graphdsl.compile import numba as compiler
 from graphdsl.compile import signature
 from graphdsl.declare.limits import limits_of
+from graphdsl.declare.targets import targets_of
 from tests.check.conftest import scale
 from tests.check.findings import cheap, codes, judged, only
 
 SM_90 = limits_of("sm_90")
+ON_SM_90 = targets_of(SM_90)
 
 
 @cuda.jit
@@ -148,7 +150,7 @@ def test_types_and_images_are_found_once_for_nodes_that_are_alike(demo):
 
 
 def test_equal_expressions_are_evaluated_once(demo):
-    context = Context.of_graph(many(demo, 50), SM_90, {})
+    context = Context.of_graph(many(demo, 50), ON_SM_90, {})
     with mock.patch.object(Context, "_evaluate", autospec=True, side_effect=Context._evaluate) as evaluated:
         assert len(context.launches) == 1
     assert evaluated.call_count == 1
@@ -167,22 +169,22 @@ def test_nodes_are_held_to_the_rules_about_nodes(demo):
     run = demo.g.kernel(increase, grid=gd.cdiv(demo.n, 256), block=256, args=(demo.x[: demo.n], demo.n), name="run")
     copy = demo.g.memcpy(demo.x[: demo.n], demo.raw[: demo.n], name="copy")
     run >> copy >> run  # the structure is not what an update changes
-    assert not check_nodes([run, copy], limits=SM_90, values={"n": 1024, "gain": 1.0})
-    report = check_nodes([run, copy], limits=SM_90, values={"n": 0, "gain": 1.0})
+    assert not check_nodes([run, copy], targets=ON_SM_90, values={"n": 1024, "gain": 1.0})
+    report = check_nodes([run, copy], targets=ON_SM_90, values={"n": 0, "gain": 1.0})
     assert judged(report) == [("GD211", "run", "grid"), ("GD303", "copy", "destination")]
-    report = check_nodes([run], limits=SM_90, values={"n": 2000, "gain": 1.0})
+    report = check_nodes([run], targets=ON_SM_90, values={"n": 2000, "gain": 1.0})
     assert judged(report) == [("GD301", "run", "argument 'x'")]
 
 
 def test_no_nodes_are_right():
-    assert not check_nodes([], limits=SM_90, values={})
+    assert not check_nodes([], targets=ON_SM_90, values={})
 
 
 def test_changed_nodes_are_held_to_their_image(demo):
     types = signature.argument_types
     run = demo.g.kernel(increase, grid=1, block=256, args=(demo.x, demo.n), name="run")
     image = compiler.compile_kernel(run.kernel, types(run.kernel, run.args))
-    held = {"limits": SM_90, "values": {"n": 1024, "gain": 1.0}, "images": {"run": image}}
+    held = {"targets": ON_SM_90, "values": {"n": 1024, "gain": 1.0}, "images": {"run": image}}
     assert not check_nodes([run.replaced(args=(demo.y, 5))], **held)
     found = only(check_nodes([run.replaced(args=(demo.table, demo.n))], **held))
     assert (found.code, found.node, found.field) == ("GD206", "run", "argument 'x'")
@@ -197,7 +199,7 @@ def test_changed_nodes_are_held_to_their_image(demo):
 def test_nothing_is_compiled_for_an_update(demo):
     run = demo.g.kernel(increase, grid=1, block=256, args=(demo.x, demo.n))
     with mock.patch.object(compiler, "compile_kernel", side_effect=AssertionError):
-        assert not check_nodes([run], limits=SM_90, values={"n": 1, "gain": 1.0}, images={})
+        assert not check_nodes([run], targets=ON_SM_90, values={"n": 1, "gain": 1.0}, images={})
 
 
 def test_a_launch_is_held_to_the_rules_about_launches():

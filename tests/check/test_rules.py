@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from graphdsl.check import Rule, check, rules, rules_page
+from graphdsl.check import Rule, rules, rules_page
 from graphdsl.check.rules import EXAMPLE_PRELUDE, rule
 from graphdsl.errors import UpdateError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 FAMILIES = {
     "1": "structure|params|programmatic",
-    "2": "kernels|placement|attributes|captured",
-    "3": "batch|copies|memsets|operands|rows",
+    "2": "kernels|placement|attributes|captured|devices",
+    "3": "batch|copies|devices|memsets|operands|rows",
     "4": "allocations",
     "5": "conditionals",
     "7": "advice",
@@ -32,7 +32,7 @@ def run_example(rule: Rule, which: str) -> dict:
 
 
 def found_in(names: dict) -> list:
-    report = check(names["g"], values=names["values"], disabled=names["disabled"])
+    report = names["g"].check(names["target"], values=names["values"], disabled=names["disabled"])
     return [found for found in report if found.field not in PRELUDE_OPERANDS]
 
 
