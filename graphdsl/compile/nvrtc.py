@@ -149,7 +149,9 @@ def compile_cpp(
         raise SourceError(str(problem).replace("\0", "").partition("compilation log:")[2] or str(problem)) from problem
     finally:
         del program  # its destructor fails where the garbage collector finds it in a traceback
-    symbols = {name: bytes(symbol).decode() for name, symbol in compiled.symbol_mapping.items()}
+    symbols = {
+        name: symbol if isinstance(symbol, str) else symbol.decode() for name, symbol in compiled.symbol_mapping.items()
+    }
     return Compiled(compiled, ptx, symbols)
 
 
