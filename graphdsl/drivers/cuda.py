@@ -616,7 +616,7 @@ class _Compiled:
         if outcome == self.loops.NO_FAILURE:
             return
         index, code = self.loops.failure(outcome)
-        problem = _error(calls[kinds[index]], code)
+        problem = _error(calls[kinds[index]] if len(kinds) else "cuCtxPushCurrent", code)
         problem.index = index
         raise problem
 

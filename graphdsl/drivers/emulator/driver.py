@@ -635,11 +635,14 @@ class Emulator(OneByOne):
         targets: np.ndarray[Any, Any],
         edge_data: np.ndarray[Any, Any] | None = None,
     ) -> None:
-        """Add edges; like the driver, keeps those before one that it refuses."""
+        """Add edges; like the driver, keeps those before one that it refuses, but for an edge of a node to itself."""
         found = _known(self._graphs, graph, "graph")
         if len(sources) != len(targets):
             raise Problem(f"{len(sources)} sources and {len(targets)} targets; edges need as many of both")
         data = np.zeros(len(sources), EDGE_DATA) if edge_data is None else edge_data
+        itself = next((source for source, target in zip(sources.tolist(), targets.tolist()) if source == target), None)
+        if itself is not None:
+            raise Problem(f"an edge from node {itself:#x} to itself")
         for source, target, bits in zip(sources.tolist(), targets.tolist(), data):
             found.connect(source, target, bits.tobytes())
 
