@@ -24,7 +24,6 @@ from graphdsl.declare.store import unknown_name
 from graphdsl.drivers import forks
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import threads
-from graphdsl.drivers.host_threads import threads as host_threads
 from graphdsl.drivers.releases import release
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
@@ -216,7 +215,7 @@ class GraphExec:
         """
         turns = self._turns
         before = turns.user
-        if before or host_threads:
+        if before or threads:
             before = turns.claim("launching")
         turns.user = True
         try:
