@@ -18,7 +18,7 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
-from graphdsl.draw.labels import count_text, essentials, operand_text, scope_path, short_name
+from graphdsl.draw.labels import count_text, described, operand_text, place_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
 from graphdsl.errors import DeclarationError, GraphdslError
 
@@ -113,7 +113,7 @@ def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands
     lines = [
         f"digraph {identifier(definition.name)} {{",
         *_defaults(definition, nodes, bool(wrong)),
-        *_node_lines(nodes, wrong),
+        *_node_lines(nodes, wrong, len(definition.devices) > 1),
         *(line for level in definition.levels for line in _edge_lines(level)),
         *_body_lines(nodes),
         *(line for level in definition.levels for line in _foreign_lines(level)),
@@ -266,8 +266,8 @@ def _title(definition: Definition, nodes: list[Node], wrong: bool) -> str:
     )
 
 
-def _node_lines(nodes: list[Node], wrong: Mapping[str, list[str]]) -> Iterator[str]:
-    """Nodes in nested clusters; clusters and nodes in the order of declaration."""
+def _node_lines(nodes: list[Node], wrong: Mapping[str, list[str]], several: bool) -> Iterator[str]:
+    """Nodes in nested clusters; clusters and nodes in the order of declaration. ``several`` is as in `described`."""
     seen: dict[tuple[str, ...], int] = {}
 
     def place(node: Node) -> list[int]:
@@ -282,7 +282,7 @@ def _node_lines(nodes: list[Node], wrong: Mapping[str, list[str]]) -> Iterator[s
         for depth in range(shared, len(scope)):
             yield from _cluster_start(scope[: depth + 1])
         opened = scope
-        attributes = attributes_text(_node(node, wrong.get(node.name, ())))
+        attributes = attributes_text(_node(node, wrong.get(node.name, ()), several))
         yield "  " * (len(scope) + 1) + f"{identifier(node.name)} [{attributes}];"
     yield from ("  " * depth + "}" for depth in range(len(opened), 0, -1))
 
@@ -368,7 +368,7 @@ def _operand_lines(definition: Definition, nodes: list[Node]) -> Iterator[str]:
 
 def _operand(buffer: Buffer) -> dict[str, Any]:
     return {
-        "label": _label(buffer.name, f"{buffer.dtype}{list(buffer.shape)} {buffer.space}"),
+        "label": _label(buffer.name, f"{buffer.dtype}{list(buffer.shape)} {place_text(buffer)}"),
         "shape": "cylinder" if buffer.space == "device" else "folder",
         "style": "filled",
         "fillcolor": "white",
@@ -393,8 +393,8 @@ def _uses(node: Node) -> Iterator[tuple[Buffer, bool, bool]]:
 # One node
 
 
-def _node(node: Node, codes: Iterable[str]) -> dict[str, Any]:
-    text = essentials(node)
+def _node(node: Node, codes: Iterable[str], several: bool) -> dict[str, Any]:
+    text = described(node, several)
     return {
         "label": _label(short_name(node), text, " ".join(codes)),
         "tooltip": _tooltip(node, text, codes),

@@ -140,6 +140,38 @@ def _(node: FreeNode) -> str:
     return operand_text(node.array)
 
 
+def described(node: Node, several: bool) -> str:
+    """What a node does, in one line, and where; ``several`` is True in a graph over several devices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> with graph.on(1):
+    ...     clear = graph.memset(graph.device_array("x", 4, np.float32), 0)
+    >>> described(clear, True), described(clear, False)
+    ('x = 0, device 1', 'x = 0')
+    """
+    where = f"device {node.device}" if several and node.device is not None else ""
+    return ", ".join(filter(None, (essentials(node), where)))
+
+
+def place_text(buffer: Buffer) -> str:
+    """Where a buffer lies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> with graph.on(1):
+    ...     place_text(graph.device_array("x", 4, np.float32))
+    'device 1'
+    """
+    return buffer.space if buffer.device is None else f"device {buffer.device}"
+
+
 def operand_text(operand: Any) -> str:
     """An operand as a person would write it.
 

@@ -20,7 +20,7 @@ from graphdsl.declare.event import Event
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
-from graphdsl.draw.labels import bytes_text, count_text, essentials
+from graphdsl.draw.labels import bytes_text, count_text, described, place_text
 
 _COLOURS = {
     "kernel": "cyan",
@@ -61,13 +61,14 @@ def levels(definition: Definition) -> Group:
     return _each(definition, _level_table)
 
 
-def _each(definition: Definition, show: Callable[[Level], Iterable[RenderableType]]) -> Group:
+def _each(definition: Definition, show: Callable[[Level, bool], Iterable[RenderableType]]) -> Group:
     """A graph, and behind it each body in it that has nodes."""
     shown = [level for level in definition.levels if level is definition or level.dag]
-    return Group(*(part for level in shown for part in show(level)))
+    several = len(definition.devices) > 1
+    return Group(*(part for level in shown for part in show(level, several)))
 
 
-def _level_table(declared: Level) -> Iterator[RenderableType]:
+def _level_table(declared: Level, several: bool) -> Iterator[RenderableType]:
     by_level = _levels(declared.dag)
     table = _table("level", "node", "kind", "does", "waits for")
     for number, names in enumerate(by_level):
@@ -75,7 +76,7 @@ def _level_table(declared: Level) -> Iterator[RenderableType]:
             node = declared.node(name)
             level = Text(str(number) if name == names[0] else "")
             waits_for = Text(_some(declared.dag.predecessors(name)))
-            table.add_row(level, Text(name, "bold"), _kind(node), Text(essentials(node)), waits_for)
+            table.add_row(level, Text(name, "bold"), _kind(node), Text(described(node, several)), waits_for)
         table.add_section()
     yield Text(f"{_summary(declared)}, {count_text(len(by_level), 'level')}")
     yield table
@@ -108,7 +109,7 @@ def tree(definition: Definition) -> Group:
     return _each(definition, _level_tree)
 
 
-def _level_tree(level: Level) -> Iterator[RenderableType]:
+def _level_tree(level: Level, several: bool) -> Iterator[RenderableType]:
     parents = _parents(level.dag)
     children: dict[str | None, list[str]] = {None: [], **{name: [] for name in parents}}
     for name, parent in parents.items():
@@ -117,10 +118,10 @@ def _level_tree(level: Level) -> Iterator[RenderableType]:
     waiting = deque((root, name) for name in children[None])
     while waiting:
         branch, name = waiting.popleft()
-        label = _line(level, name, parents[name])
+        label = _line(level, name, parents[name], several)
         while len(children[name]) == 1:
             (name,) = children[name]
-            label.append("\n↓ ").append_text(_line(level, name, parents[name]))
+            label.append("\n↓ ").append_text(_line(level, name, parents[name], several))
         grown = branch.add(label)
         waiting.extend((grown, child) for child in children[name])
     yield root
@@ -145,7 +146,7 @@ def operands(definition: Definition) -> Table:
 def _operand_cells(operand: Operand) -> tuple[str, str, str, str]:
     """Kind, type, size and default."""
     if isinstance(operand, Buffer):
-        kind = f"external, {operand.space}" if operand.external else operand.space
+        kind = f"external, {place_text(operand)}" if operand.external else place_text(operand)
         return kind, f"{operand.dtype}{list(operand.shape)}", bytes_text(operand.allocation_nbytes), ""
     if isinstance(operand, Event):
         return "external event" if operand.external else "event", "with timing" if operand.timing else "", "", ""
@@ -210,10 +211,10 @@ def _kind(node: Node) -> Text:
     return Text(node.kind, _COLOURS.get(node.kind, "dim"))
 
 
-def _line(level: Level, name: str, parent: str | None) -> Text:
+def _line(level: Level, name: str, parent: str | None, several: bool) -> Text:
     node = level.node(name)
     others = _some(before for before in level.dag.predecessors(name) if before != parent)
-    parts = [Text(name, "bold"), _kind(node), Text(essentials(node))]
+    parts = [Text(name, "bold"), _kind(node), Text(described(node, several))]
     parts.append(Text(f"also after {others}" if others else "", "dim"))
     return Text("  ").join(part for part in parts if part)
 

@@ -1,9 +1,14 @@
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from graphdsl.declare.attributes import AccessPolicy
 from graphdsl.declare.definition import Definition
+from graphdsl.draw.dot import to_dot
 from graphdsl.draw.labels import bytes_text, dims_text, essentials, operand_text, scope_path, short_name
+from graphdsl.draw.terminal import levels, operands, tree
 from tests.draw.graphs import demo, scale
 
 
@@ -107,3 +112,26 @@ def test_copies_of_rows_say_how_many():
     assert essentials(graph.memcpy(part[0, :n, :4], cube[0, :n, :4])).endswith(", n rows of 16 B")
     assert essentials(graph.memcpy(part[:, :2, :4], cube[:, :2, :4])).endswith(", 4 slices of 2 rows of 16 B")
     assert essentials(graph.memcpy(part[0], cube, name="wrong")).endswith(", 512 B")
+
+
+def test_the_device_is_told_where_there_are_several():
+    g = Definition()
+    x = g.device_array("x", 4, np.float32)
+    with g.on(1):
+        y = g.device_array("y", 4, np.float32)
+    g.memset(x, 0)
+    g.memcpy(y, x)
+    assert "device 1" in to_dot(g)
+    assert "x&#160;=&#160;0, device" not in to_dot(g)
+    assert "float32[4]&#160;device&#160;1" in to_dot(g, operands=True)
+    console = Console(width=120, record=True, file=io.StringIO())
+    for shown in (levels(g), tree(g), operands(g)):
+        console.print(shown)
+    assert console.export_text().count("device 1") == 3
+
+
+def test_one_device_is_not_told():
+    g = Definition()
+    with g.on(1):
+        g.memset(g.device_array("y", 4, np.float32), 0)
+    assert "device 1" not in to_dot(g)
