@@ -19,9 +19,9 @@ _INTRODUCTION = """\
 # Driver behaviour
 
 What the driver does, rule by rule, read off one machine: {gpu}, driver {driver}, CUDA {cuda}, cuda-bindings {bindings},
-{date}. `make driver-behaviour` tries every rule on the GPU at hand, each in a process of its own, and writes this page;
-nothing here is written by hand. The emulator does the same, and the conformance tests hold both to it. A driver that
-crashes a process for a bad handle is not imitated: the emulator gives a code.
+{date}. `make driver-behaviour` tries every rule on the GPU at hand, each in a process of its own, and writes this
+page; nothing here is written by hand. The emulator does the same, and the conformance tests hold both to it. Where a
+driver crashes or hangs, or promises nothing, it is not imitated: the emulator gives a code, or says what is wrong.
 
 A rule says what the driver is documented to do. It **agrees** if the driver did that, **differs** if it did something
 else (then the driver is right, and graphdsl follows it), and **could not be tried** where this machine does not allow
