@@ -181,13 +181,15 @@ _ROWS_OF_MEMSET = Kept(
 _NEW_EXEC = "Declare the node so, and instantiate the graph again."
 _NO_ATTRIBUTES = f"The driver's update of a node carries no attributes. {_NEW_EXEC}"
 
+_WHOLE = "Declare the node so, and update the exec from that graph with exe.update_from."
+
 _ALLOCATED = "what a graph allocates has its address from the graph that the node was added to"
 
 CHANGES: dict[type[Node], Changes] = {
     KernelNode: Changes(
         call="cuGraphExecKernelNodeSetParams",
         fields={"grid": _dims, "block": _dims, "shared_bytes": _extent, "args": _kernel_args},
-        fixed={"kernel": _NEW_EXEC, "signature": _NEW_EXEC, **dict.fromkeys(ATTRIBUTES, _NO_ATTRIBUTES)},
+        fixed={"kernel": _WHOLE, "signature": _WHOLE, **dict.fromkeys(ATTRIBUTES, _NO_ATTRIBUTES)},
         can_disable=True,
     ),
     MemcpyNode: Changes(

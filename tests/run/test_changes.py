@@ -45,7 +45,7 @@ def test_a_field_that_is_fixed_is_refused_with_what_to_do(exe):
     with pytest.raises(gd.UpdateError, match="no update changes the kernel") as caught:
         exe.node("scale").update(kernel=kernels.add_to)
     assert (caught.value.node, caught.value.field) == ("scale", "kernel")
-    assert "instantiate" in caught.value.remedy
+    assert "update_from" in caught.value.remedy
 
 
 def test_a_field_that_there_is_not_names_those_that_there_are(exe):
