@@ -13,7 +13,7 @@ from graphdsl.errors import UpdateError
 from graphdsl.run.changes import changed
 
 if TYPE_CHECKING:
-    from graphdsl.run.graph_exec import GraphExec
+    from graphdsl.run.exec_updates import ExecUpdates
 
 
 class NodeExec:
@@ -25,7 +25,7 @@ class NodeExec:
         Name of the node.
     """
 
-    def __init__(self, graph_exec: GraphExec, name: str, index: int) -> None:
+    def __init__(self, graph_exec: ExecUpdates, name: str, index: int) -> None:
         self._exec = graph_exec
         self._name = name
         self._index = graph_exec._index
