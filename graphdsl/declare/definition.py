@@ -452,7 +452,7 @@ class Definition(Level):
         >>> import numpy as np
         >>> def product(stream, a, b, out):
         ...     import cupy
-        ...     with cupy.cuda.ExternalStream(stream.handle):
+        ...     with cupy.cuda.Stream.from_external(stream):
         ...         cupy.matmul(cupy.asarray(a), cupy.asarray(b), out=cupy.asarray(out))
         >>> graph = Definition("demo")
         >>> a, b, c = (graph.device_array(name, (8, 8), np.float32) for name in "abc")

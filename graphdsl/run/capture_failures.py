@@ -24,7 +24,7 @@ _WARM_UP = (
     "write into (out=), and let it wait for nothing."
 )
 _ONE_RECORDING = "Let the function only put work into the stream that it is given."
-_CURRENT = "Make the given stream the current one, as `with cupy.cuda.ExternalStream(stream.handle):` does."
+_CURRENT = "Make the given stream the current one, as `with cupy.cuda.Stream.from_external(stream):` does."
 
 ILLEGAL_STATE, UNSUPPORTED, INVALIDATED = 401, 900, 901
 

@@ -30,7 +30,7 @@ class CaptureStream:
     Attributes
     ----------
     handle : int
-        The driver's, as ``cupy.cuda.ExternalStream`` and ``torch.cuda.ExternalStream`` take it.
+        The driver's, as ``torch.cuda.ExternalStream`` takes it.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -140,7 +140,7 @@ class Captures:
                 field="function",
                 value=_name(node.function),
                 remedy="Make that stream the current one of the library, as `with "
-                "cupy.cuda.ExternalStream(stream.handle):` does; work in any other stream has run already.",
+                "cupy.cuda.Stream.from_external(stream):` does; work in any other stream has run already.",
                 location=node.location,
             )
         if not {NODE_TYPE_ALLOC, NODE_TYPE_FREE} & set(types):
