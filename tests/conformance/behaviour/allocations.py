@@ -8,7 +8,7 @@ from cuda.bindings import driver
 
 from tests.conformance.behaviour.answers import SUCCESS, Answer, ask, handle, must
 from tests.conformance.behaviour.gpu import Gpu
-from tests.conformance.behaviour.graph import Alloc, Graph
+from tests.conformance.behaviour.graph import Alloc, Graph, child_of
 from tests.conformance.behaviour.trials import Recorder, trial
 
 REFUSED = "INVALID_VALUE"
@@ -94,6 +94,26 @@ def unordered_users(t: Recorder, gpu: Gpu) -> None:
     t.expect("instantiate", graph.instantiate(), SUCCESS)
     outside = graph.memcpy(alloc.address + _SIZE - 4, alloc.address, 8)
     t.note("add a copy that ends beyond the allocation", outside)
+
+
+@trial("C-6.3", "Where and when copies, memsets and kernels of an allocation can be added.")
+def places_of_users(t: Recorder, gpu: Gpu) -> None:
+    for name, freed in (("before its free node is added", False), ("after its free node is added", True)):
+        graph = Graph(gpu)
+        alloc = graph.alloc(_SIZE)
+        inside = child_of(graph.child(Graph(gpu), [alloc], move=True), gpu)
+        body = graph.conditional(graph.handle(), after=[alloc]).bodies[0]
+        if freed:
+            graph.free(alloc.address, [alloc]).must()
+        for place, where in (
+            ("the graph", graph),
+            ("a child", inside),
+            ("a body", body),
+            ("another graph", Graph(gpu)),
+        ):
+            t.note(f"memset in {place}, {name}", where.memset(alloc.address, 1))
+            t.note(f"memcpy in {place}, {name}", where.memcpy(alloc.address, alloc.address + 64, 4))
+            t.note(f"kernel in {place}, {name}", where.kernel("put", alloc.address, 1))
 
 
 @trial("C-6.4", "What is freed is an allocation of a graph, once.")

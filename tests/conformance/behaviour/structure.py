@@ -37,6 +37,24 @@ def duplicate_edges(t: Recorder, gpu: Gpu) -> None:
     t.expect("no edges", graph.edges([]), SUCCESS)
 
 
+@trial("C-1.1", "Of a call with a wrong edge, are the edges before it kept?")
+def edges_before_a_wrong_one(t: Recorder, gpu: Gpu) -> None:
+    for name, wrong, data in (
+        ("a second one between the same nodes", "ab", FULL),
+        ("one from a node to itself", "aa", FULL),
+        ("one to a node of another graph", "ax", FULL),
+        ("one from a node of another graph", "xa", FULL),
+        ("one with ports that there are none of", "ac", (3, 0, 1)),
+        ("a programmatic one from an empty node", "ca", PROGRAMMATIC),
+    ):
+        graph, a, b = _pair(gpu)
+        nodes = {"a": a, "b": b, "c": graph.empty(), "x": _pair(gpu)[1]}
+        graph.edge(a, b).must()
+        answer = graph.edges([(b, nodes["c"]), (nodes[wrong[0]], nodes[wrong[1]])], [FULL, data])
+        t.expect(f"a good edge and {name}", answer, REFUSED)
+        t.note(f"is the good one there: {name}", graph.edge_count() == 2)
+
+
 @trial("C-1.2", "Both ends of an edge belong to the graph; it joins no node inside a child or a body with one outside.")
 def foreign_edges(t: Recorder, gpu: Gpu) -> None:
     graph, a, b = _pair(gpu)
