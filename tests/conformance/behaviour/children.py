@@ -126,6 +126,22 @@ def filled_in_place(t: Recorder, gpu: Gpu) -> None:
     t.expect("what it wrote then", gpu.read(memory, 3), [2, 3, 2])
 
 
+@trial("C-8.3", "A graph with conditionals is no child, but a child can be given conditionals in place.")
+def conditionals_filled_in(t: Recorder, gpu: Gpu) -> None:
+    memory, parent = gpu.memory(), Graph(gpu)
+    inside = child_of(parent.child(Graph(gpu)), gpu)
+    for place, graph in (("the parent", parent), ("the child", inside)):
+        gpu.clear(memory)
+        condition = inside.conditional(graph.handle(1))
+        t.expect(f"a conditional in the child, its handle made on {place}", condition, SUCCESS)
+        kernel = condition.bodies[0].kernel("put", memory, 5)
+        ready = parent.instantiate()
+        t.expect(f"launch, handle made on {place}", ready.launch(), SUCCESS)
+        t.expect(f"what its body wrote, handle made on {place}", gpu.read(memory), 5)
+        t.expect(f"update of that kernel, handle made on {place}", ready.set_kernel(kernel, "put", memory, 6), SUCCESS)
+        ready.destroy().must()
+
+
 @trial(
     "C-8.4",
     "Nodes inside an exec's children are updated and disabled by the handles that they have inside, at any depth.",
