@@ -7,7 +7,6 @@ device, and must never use Numba's own launches.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import warnings
@@ -22,7 +21,10 @@ from numba.cuda import config, dispatcher, types
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.cudadrv.linkable_code import LinkableCode
 
-from graphdsl import device  # noqa: F401  # kernels that ask the package for it must find it there
+from graphdsl import (
+    device,  # noqa: F401  # kernels that ask the package for it must find it there
+    forks,
+)
 from graphdsl.compile import cache, diagnosis
 from graphdsl.compile.elf import Resources, read_resources
 from graphdsl.compile.fingerprint import fingerprint
@@ -56,9 +58,7 @@ class _Made(NamedTuple):
 _images: weakref.WeakKeyDictionary[Kernel, dict[Any, _Made]] = weakref.WeakKeyDictionary()
 _device_functions: weakref.WeakKeyDictionary[Any, Reads] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # A child that finds Numba in the middle of something could not compile.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+forks.wait_for(_lock)  # a child that finds Numba in the middle of something could not compile
 
 
 def compile_kernel(

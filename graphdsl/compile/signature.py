@@ -75,7 +75,7 @@ def argument_types(
     """
     memo = _memos.get(kernel)
     if memo is None:
-        memo = _memos[kernel] = {}
+        memo = _memos.setdefault(kernel, {})
     by_value = signature is not None or bool(kernel.signatures)
     key = (signature, *[_kind(arg, by_value) for arg in args])
     try:

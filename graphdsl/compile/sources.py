@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from graphdsl import forks
 from graphdsl.compile import cache
 from graphdsl.compile.abi import codec_of
 from graphdsl.compile.arguments import Slot, signature_error
@@ -92,6 +93,7 @@ def _floats(ptx: str, entry: str) -> frozenset[int]:
 _codes: weakref.WeakKeyDictionary[SourceKernel, dict[Target, tuple[Headers, MachineCode]]] = weakref.WeakKeyDictionary()
 _builds: weakref.WeakValueDictionary[str, Build] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
+forks.wait_for(_lock)
 
 
 def machine_code(

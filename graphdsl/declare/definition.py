@@ -7,7 +7,7 @@ not judge, plan or run anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.batch import MemoryOperation, checked_operations, require_consent
@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     from graphdsl.declare.attributes import GivenAttributes
 
 Operand = Buffer | Param | Condition | Event
+OperandType = TypeVar("OperandType", Buffer, Param, Condition, Event)
 
 
 class Definition(Level):
     """Nodes, edges and operands of a graph. Users make a `Graph`, which adds what can be done with one.
 
     Bodies of child and conditional nodes are definitions too: they share the operands of the graph that holds them.
+    Several threads may declare into one graph; it is checked, drawn and instantiated while none of them does.
 
     Attributes
     ----------
@@ -124,8 +126,7 @@ class Definition(Level):
         """
         full = self._operand_name(name)
         made = Param(full, checked_dtype(dtype, full, scalar=True), default, self.root, declared_here())
-        self.operands[full] = made
-        return made
+        return self._keep(made)
 
     def device_array(
         self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pitch: int | Literal["auto"] | None = None
@@ -184,8 +185,7 @@ class Definition(Level):
             location=declared_here(),
             device=self.device if space == "device" else None,
         )
-        self.operands[full] = made
-        return made
+        return self._keep(made)
 
     def external(self, name: str, owner: Any) -> Buffer:
         """Adopt memory that somebody else owns; it is kept alive, and can be re-bound by an update.
@@ -225,8 +225,7 @@ class Definition(Level):
             location=declared_here(),
             device=self._device_of(owner) if found.space == "device" else None,
         )
-        self.operands[full] = made
-        return made
+        return self._keep(made)
 
     def _device_of(self, owner: Any) -> int | None:
         told = device_of(owner)
@@ -251,8 +250,7 @@ class Definition(Level):
         """
         full = self._operand_name(name)
         made = Condition(full, default, self.root, declared_here())
-        self.operands[full] = made
-        return made
+        return self._keep(made)
 
     def event(self, name: str, owner: Any = None, *, timing: bool = False) -> Event:
         """Declare an event, which nodes record and wait for; every exec has its own, or adopts that of ``owner``.
@@ -278,8 +276,7 @@ class Definition(Level):
         if owner is not None:
             event_handle(owner, full)
         made = Event(full, owner, bool(timing), self.root, declared_here(), self.device)
-        self.operands[full] = made
-        return made
+        return self._keep(made)
 
     # Nodes
 
@@ -705,14 +702,22 @@ class Definition(Level):
     def _operand_name(self, name: str) -> str:
         full = self._full_prefix() + checked_name(name, "an operand")
         if full in self.operands:
-            raise DeclarationError(
-                f"graph {self.root.name!r} already has an operand of this name",
-                field="name",
-                value=repr(full),
-                remedy="Choose another name, or make a new Graph.",
-                location=self.operands[full].location,
-            )
+            raise self._operand_taken(full)
         return full
+
+    def _operand_taken(self, full: str) -> DeclarationError:
+        return DeclarationError(
+            f"graph {self.root.name!r} already has an operand of this name",
+            field="name",
+            value=repr(full),
+            remedy="Choose another name, or make a new Graph.",
+            location=self.operands[full].location,
+        )
+
+    def _keep(self, operand: OperandType) -> OperandType:
+        if self.operands.setdefault(operand.name, operand) is not operand:  # another thread was faster
+            raise self._operand_taken(operand.name)
+        return operand
 
 
 def _last(array: Array) -> str:

@@ -9,13 +9,13 @@ of nodes.
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from graphdsl.declare.interned import Interned
 from graphdsl.errors import DeclarationError, GraphdslError, Location, text_of
 
 if TYPE_CHECKING:
@@ -252,13 +252,13 @@ class BinaryExpr(Expr):
 
 
 # Equal expressions are one object, so that sharing them costs a comparison of identities and no more.
-_made: weakref.WeakValueDictionary[Any, BinaryExpr] = weakref.WeakValueDictionary()
+_made: Interned[BinaryExpr] = Interned()
 
 
 def _binary_expr(function: str, left: Scalar, right: Scalar, dtype: np.dtype[Any] | None = None) -> BinaryExpr:
     key = (function, *_identity(left), *_identity(right), dtype)
     found = _made.get(key)
-    return _made.setdefault(key, BinaryExpr(function, left, right, dtype)) if found is None else found
+    return _made.keep(key, BinaryExpr(function, left, right, dtype)) if found is None else found
 
 
 def _mixed_expr(function: str, left: Any, right: Any) -> BinaryExpr:

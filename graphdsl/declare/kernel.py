@@ -147,7 +147,7 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
     except TypeError:
         kernel = None
     if kernel is None:
-        kernel = _kernels[source] = _make(source, node)
+        kernel = _kernels.setdefault(source, _make(source, node))  # one step, that no other thread comes between
     return kernel
 
 

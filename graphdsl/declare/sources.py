@@ -7,7 +7,6 @@ anything.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from graphdsl.declare.c_types import Parameter, Pointer, Value, parse
 from graphdsl.declare.cpp import identifier, kernel_parameters
+from graphdsl.declare.interned import Interned
 from graphdsl.declare.kernel import Demands, Kernel, as_kernel
 from graphdsl.errors import DeclarationError
 
@@ -53,7 +53,7 @@ class SourceKernel(Kernel):
         made = super().__new__(cls)
         made._fill(*args, **fields)
         key = (*(getattr(made, name) for name in _TOLD), repr(sorted(made.options.items())), id(made.origin))
-        return _known.setdefault(key, made)
+        return _known.keep(key, made)
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         """All is done by `__new__`, which may give one that there is."""
@@ -120,7 +120,7 @@ class SourceKernel(Kernel):
 
 
 _TOLD = ("form", "code", "entry", "types", "function", "path", "demands", "hidden")
-_known: weakref.WeakValueDictionary[Any, SourceKernel] = weakref.WeakValueDictionary()
+_known: Interned[SourceKernel] = Interned()
 
 
 def _emulated(emulate: Any) -> Kernel:

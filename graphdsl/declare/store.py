@@ -1,8 +1,9 @@
 """Where nodes and edges are kept: one `networkx.DiGraph` for each level of a graph.
 
 A graph has one level of its own, and one for each body of a child or conditional node in it. Levels share operands
-and the names of nodes. Recording is lenient where a check can name the defect better and together with others
-(cycles, duplicate edges, nodes of other levels). This module must not know kinds of nodes.
+and the names of nodes. Several threads may declare into one graph: each declaration is recorded whole, and ``with``
+blocks are those of the thread that is inside of them. Recording is lenient where a check can name the defect better and
+together with others (cycles, duplicate edges, nodes of other levels). This module must not know kinds of nodes.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
+from threading import get_ident
 from types import CodeType
 from typing import Any, Literal, TypeVar
 
@@ -57,12 +59,10 @@ class Level:
         self.dag: nx.DiGraph[str] = self._dag.copy(as_view=True)
         self.root = self if root is None else root
         self._prefix = prefix
-        self._scopes: list[str] = []
-        self._sequences: list[Node | None] = []
-        self._tags = [tags]
-        self._devices = [device]
+        self._open = _Open(tags, device)
         if root is None:
             self._levels: list[Level] = [self]
+            self._claims: dict[str, int] = {}  # names that a thread is about to give to a node
         else:
             root._levels.append(self)
 
@@ -153,7 +153,8 @@ class Level:
         ...     graph.empty(name="start").name
         'layer0/start'
         """
-        return _Block(partial(self._scopes.append, checked_name(name, "a scope")), self._scopes.pop)
+        checked_name(name, "a scope")
+        return _Block(lambda: self._open.scopes.append(name), lambda: self._open.scopes.pop())
 
     def tagged(self, *tags: str) -> AbstractContextManager[None]:
         """Give the nodes declared inside these tags, by which an exec enables and disables them.
@@ -169,12 +170,12 @@ class Level:
         ['debug']
         """
         added = frozenset(checked_name(tag, "a tag") for tag in tags)
-        return _Block(lambda: self._tags.append(self.tags | added), self._tags.pop)
+        return _Block(lambda: self._open.tags.append(self.tags | added), lambda: self._open.tags.pop())
 
     @property
     def tags(self) -> frozenset[str]:
         """Tags of the nodes that are declared now."""
-        return self._tags[-1]
+        return self._open.tags[-1]
 
     def on(self, device: Any) -> AbstractContextManager[None]:
         """Let the nodes declared inside run on a device of the computer, and device arrays and events be there.
@@ -197,24 +198,26 @@ class Level:
         1
         """
         ordinal = checked_ordinal(device)
-        return _Block(lambda: self._devices.append(ordinal), self._devices.pop)
+        return _Block(lambda: self._open.devices.append(ordinal), lambda: self._open.devices.pop())
 
     @property
     def device(self) -> int | None:
         """Number of the device that what is declared now is on; None for that which the graph is instantiated on."""
-        return self._devices[-1]
+        return self._open.devices[-1]
 
     def sequence(self) -> AbstractContextManager[None]:
         """Chain the nodes declared inside, each after the one before; sequences inside continue the chain."""
         return _Block(self._begin_sequence, self._end_sequence)
 
     def _begin_sequence(self) -> None:
-        self._sequences.append(self._sequences[-1] if self._sequences else None)
+        sequences = self._open.sequences
+        sequences.append(sequences[-1] if sequences else None)
 
     def _end_sequence(self) -> None:
-        last = self._sequences.pop()
-        if self._sequences:
-            self._sequences[-1] = last
+        sequences = self._open.sequences
+        last = sequences.pop()
+        if sequences:
+            sequences[-1] = last
 
     # Looking things up
 
@@ -277,7 +280,8 @@ class Level:
 
     def _full_prefix(self) -> str:
         """What the body and the open scopes put before a name."""
-        return self._prefix + "".join(f"{scope}/" for scope in self._scopes) if self._scopes else self._prefix
+        scopes = self._open.scopes
+        return self._prefix + "".join(f"{scope}/" for scope in scopes) if scopes else self._prefix
 
     def _taken(self, full: str) -> bool:
         """True if a node of this level or of another one has the name."""
@@ -289,35 +293,69 @@ class Level:
         if name is not None:
             full = prefix + checked_name(name, "a node")
             if self._taken(full):
-                raise DeclarationError(
-                    f"graph {self.root.name!r} already has a node of this name",
-                    node=full,
-                    field="name",
-                    remedy="Choose another name, or leave it out and one is made.",
-                    location=self.node(full).location,
-                )
+                raise self._taken_error(full)
             return full
         full = prefix + fallback
-        if not self._taken(full):
+        if self._claimed(full):
             return full
         # Where the last free number was is kept, so that a thousand nodes of one kernel take linear time.
         numbers = self._dag.graph.setdefault("numbers", {})
         for number in itertools.count(numbers.get(full, 1)):
-            if not self._taken(f"{full}_{number}"):
+            if self._claimed(f"{full}_{number}"):
                 numbers[full] = number + 1
                 return f"{full}_{number}"
         raise AssertionError("unreachable: count never ends")
 
+    def _claimed(self, full: str) -> bool:
+        """True if this thread may give the name to a node: none has it, and no other thread is about to give it to one.
+
+        A claim ends when the node is added. That of a declaration that failed stays, and is this thread's to use.
+        """
+        claims, me = self.root._claims, get_ident()
+        if claims.setdefault(full, me) != me:  # one step, that no other thread comes between
+            return False
+        if self._taken(full):
+            del claims[full]
+            return False
+        return True
+
+    def _taken_error(self, full: str) -> DeclarationError:
+        return DeclarationError(
+            f"graph {self.root.name!r} already has a node of this name",
+            node=full,
+            field="name",
+            remedy="Choose another name, or leave it out and one is made.",
+            location=self.node(full).location if self._taken(full) else None,
+        )
+
     def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
         befores = flatten(after) if after else []
+        claims = self.root._claims
+        if claims.get(node.name) != get_ident() and not self._claimed(node.name):  # a name that was made is claimed
+            raise self._taken_error(node.name)
         self._dag.add_node(node.name, node=node)
-        if self._sequences:
-            if self._sequences[-1] is not None and self._sequences[-1] not in befores:
-                befores.insert(0, self._sequences[-1])
-            self._sequences[-1] = node
+        del claims[node.name]
+        sequences = self._open.sequences
+        if sequences:
+            if sequences[-1] is not None and sequences[-1] not in befores:
+                befores.insert(0, sequences[-1])
+            sequences[-1] = node
         for before in befores:
             self._add_edge(before, node, node.location)
         return node
+
+
+class _Open(threading.local):
+    """The ``with`` blocks of a level that a thread is inside of; each thread begins with none."""
+
+    def __init__(self, tags: frozenset[str], device: int | None) -> None:
+        self.scopes: list[str] = []
+        self.sequences: list[Node | None] = []
+        self.tags = [tags]
+        self.devices = [device]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Open:
+        return _Open(self.tags[0], self.devices[0])
 
 
 class _Block(AbstractContextManager[None]):

@@ -20,10 +20,10 @@ from cuda.bindings import driver
 from cuda.core import Buffer, Device
 from cuda.core.utils import StridedMemoryView
 
+from graphdsl import forks
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, PREFERRED_CLUSTERS_SINCE, Limits
-from graphdsl.drivers import forks
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.results import RESULTS, UPDATE_RESULTS, ExecUpdateError, InstantiateError, driver_error

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from graphdsl.declare.nodes import Node
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.forks import Lock
 from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault
 from graphdsl.errors import DriverError
+from graphdsl.forks import Lock
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import size_text
 

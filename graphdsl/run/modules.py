@@ -12,8 +12,8 @@ from typing import Any
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.forks import Lock
 from graphdsl.errors import CompileError
+from graphdsl.forks import Lock
 from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.forks import Lock
+from graphdsl.forks import Lock
 
 _MOST_SPARE = 64  # a launch that takes long lets many wait at once; their number must not stay
 

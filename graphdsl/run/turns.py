@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from graphdsl.drivers.forks import tell_of_forks
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.errors import GraphdslError
+from graphdsl.forks import tell_of_forks
 
 User = int | Literal[True] | None
 """The thread whose turn it is; True if it has not said which it is, None if it is nobody's."""

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
+from graphdsl import forks
 from graphdsl.compile import numba as compiler
-from graphdsl.drivers import cuda, forks
+from graphdsl.drivers import cuda
 from tests.bounded import PATIENCE, bounded, script
 from tests.conformance import kernels
 from tests.drivers.emulator.conftest import Bench

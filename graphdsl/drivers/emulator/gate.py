@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from graphdsl.drivers.emulator.problems import NOT_PERMITTED, Problem
-from graphdsl.drivers.forks import tell_of_forks
 from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.drivers.releases import postponed
+from graphdsl.forks import tell_of_forks
 
 _HISTORY = 1000
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.gate import Gate
-from graphdsl.drivers.forks import tell_of_forks
+from graphdsl.forks import tell_of_forks
 
 
 class Launch:

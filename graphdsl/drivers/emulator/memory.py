@@ -34,7 +34,7 @@ from graphdsl.drivers.emulator.problems import (
     AccessError,
     Problem,
 )
-from graphdsl.drivers.forks import Lock
+from graphdsl.forks import Lock
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]

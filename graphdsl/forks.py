@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 RULE = "the process was forked after CUDA was started, and CUDA stays with the process that started it"
 REMEDY = 'Use multiprocessing.get_context("spawn"), or fork before anything asks for a GPU.'
@@ -34,6 +34,12 @@ def _tell() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_tell)
+
+
+def wait_for(lock: Any) -> None:
+    """Let forks wait until nobody has a lock, where half of what it guards is of no use."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 class Lock:
