@@ -21,11 +21,12 @@ from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
 from graphdsl.declare.event import Event
-from graphdsl.declare.expressions import Expr, Param, convert_scalar
+from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
 from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.targets import Targets
 from graphdsl.errors import CompileError, GraphdslError, Location, text_of

@@ -8,9 +8,9 @@ from typing import Any
 from graphdsl.check.context import Context, sentences
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.expressions import convert_scalar
 from graphdsl.declare.nodes import MemsetNode
 from graphdsl.declare.pattern import element_size, memset_pattern
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import GraphdslError
 
 

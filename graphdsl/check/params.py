@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from graphdsl.check.context import Context, Use, sentences, uses_of
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.expressions import Expr, Param, convert_scalar
+from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.operands import View
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import GraphdslError
 

@@ -24,7 +24,7 @@ from numba.cuda.np.numpy_support import as_dtype
 from graphdsl.compile import c_abi
 from graphdsl.compile.codec import Codec, wrong_value
 from graphdsl.compile.image import ArrayValue
-from graphdsl.declare.expressions import convert_scalar
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import CompileError
 
 _WORD = np.dtype(np.int64)

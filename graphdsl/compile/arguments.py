@@ -15,9 +15,10 @@ from numba.cuda.np.numpy_support import from_dtype
 from graphdsl.compile.c_abi import PointerType, StructType, struct_bytes
 from graphdsl.compile.signature import Types, converts
 from graphdsl.declare.c_types import Pointer, Value, complex_of, holds
-from graphdsl.declare.expressions import Expr, number_text
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.operands import Array
+from graphdsl.declare.scalars import number_text
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError
 

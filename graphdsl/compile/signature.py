@@ -18,10 +18,11 @@ from numba.cuda.typing.typeof import typeof
 
 from graphdsl.compile.abi import codec_of, is_number
 from graphdsl.compile.image import Leaf, ParameterLayout
-from graphdsl.declare.expressions import Expr, convert_scalar, number_text
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array
+from graphdsl.declare.scalars import convert_scalar, number_text
 from graphdsl.errors import CompileError, Location
 
 Types = tuple[Any, ...]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphdsl.declare.expressions import Expr, convert_scalar
+from graphdsl.declare.expressions import Expr
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError, Location
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
-from graphdsl.declare.expressions import Expr, Param, convert_scalar, substituted
+from graphdsl.declare.expressions import Expr, Param, substituted
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer, View, rebased
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import Any
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.compile.kernels import argument_types, compile_kernel
-from graphdsl.declare.expressions import convert_scalar, value_of
+from graphdsl.declare.expressions import value_of
 from graphdsl.declare.limits import PORTABLE_CLUSTER
 from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.scalars import convert_scalar
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, UpdateError
 from graphdsl.plan import Plan

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from graphdsl import forks
-from graphdsl.declare.expressions import scalar_converter
+from graphdsl.declare.scalars import scalar_converter
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.releases import release
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, UpdateError

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.expressions import Expr, Param, scalar_converter
+from graphdsl.declare.expressions import Expr, Param
+from graphdsl.declare.scalars import scalar_converter
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.run.changes import require_kept
 from graphdsl.run.derived import evaluated

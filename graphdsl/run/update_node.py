@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from graphdsl.declare.expressions import scalar_converter
 from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.scalars import scalar_converter
 from graphdsl.errors import UpdateError
 from graphdsl.run.changes import require_kept
 from graphdsl.run.fields import field_changes

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.declare.expressions import Expr, scalar_converter
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.scalars import scalar_converter
 from graphdsl.errors import UpdateError
 from graphdsl.run.derived import Site, names_of
 from graphdsl.run.packing import Packing

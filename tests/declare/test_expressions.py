@@ -11,16 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.expressions import (
-    Expr,
-    cdiv,
-    convert_scalar,
-    extent_expr,
-    maximum,
-    minimum,
-    scalar_converter,
-    value_of,
-)
+from graphdsl.declare.expressions import Expr, cdiv, extent_expr, maximum, minimum, value_of
+from graphdsl.declare.scalars import convert_scalar, scalar_converter
 from graphdsl.errors import DeclarationError, UpdateError
 
 GRAPH = Definition()
