@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,17 +25,34 @@ class Gpu:
     ----------
     images : Path
         Folder of the cubins, made by `compile_images`.
+    ordinal : int
+        Number of the device.
     """
 
-    def __init__(self, images: Path) -> None:
+    def __init__(self, images: Path, ordinal: int = 0) -> None:
         must(driver.cuInit, 0)
-        self.device = must(driver.cuDeviceGet, 0)
+        self.device = must(driver.cuDeviceGet, ordinal)
         self.context = must(driver.cuDevicePrimaryCtxRetain, self.device)
         must(driver.cuCtxSetCurrent, self.context)
         self.stream = self.new_stream()
         self._images = images
         self._libraries: dict[str, Any] = {}
         self._kept: list[Any] = []
+
+    def second(self) -> Gpu:
+        """The second device; the context of this one is current again afterwards."""
+        made = Gpu(self._images, 1)
+        must(driver.cuCtxSetCurrent, self.context)
+        return made
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes the context current for a while."""
+        must(driver.cuCtxPushCurrent, self.context)
+        try:
+            yield
+        finally:
+            must(driver.cuCtxPopCurrent)
 
     def attribute(self, name: str) -> int:
         """An attribute of the device, by its name without ``CU_DEVICE_ATTRIBUTE_``."""

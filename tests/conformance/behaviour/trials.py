@@ -51,6 +51,7 @@ SECTIONS = (
     Section("C-12", "Launches and updates from the device", 4, ("device_side",)),
     Section("C-13", "Versions, names and loading", 3, ("versions",)),
     Section("C-14", "Memory, modules, streams and failures", 5, ("surroundings",)),
+    Section("C-15", "Several devices", 7, ("devices",)),
 )
 
 
