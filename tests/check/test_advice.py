@@ -1,10 +1,13 @@
-"""Rules GD701 and GD702: what a correct graph may do, and had better not."""
+"""Rules GD701, GD702 and GD704: what a correct graph may do, and had better not."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import graphdsl as gd
+from graphdsl.check import check
+from graphdsl.declare.definition import Definition
 from tests.check.conftest import scale
 from tests.check.findings import cheap, judged
 
@@ -35,3 +38,24 @@ def test_operands_that_no_node_uses():
     g.host(print, args=(lost,))
     g.memset(z[:n], 0)
     assert not cheap(g)
+
+
+@pytest.mark.parametrize(("before", "after", "advised"), [(5, 5, True), (4, 4, True), (3, 4, False), (1, 20, False)])
+def test_many_before_many_are_told_of_a_barrier(before, after, advised):
+    g = Definition("wide")
+    first = [g.empty(name=f"a{i}") for i in range(before)]
+    second = [g.empty(name=f"b{i}") for i in range(after)]
+    g.edge(first, second)
+    found = [each for each in check(g) if each.code == "GD704"]
+    assert [(each.node, each.field, each.severity) for each in found] == [("a0", "edges", "advice")] * advised
+    if advised:
+        assert found[0].nodes == tuple(node.name for node in first)
+
+
+def test_a_barrier_and_programmatic_edges_need_none():
+    g = Definition("wide")
+    barrier = g.empty(name="barrier")
+    g.edge([g.empty() for _ in range(6)], barrier)
+    g.edge(barrier, [g.empty() for _ in range(6)])
+    g.edge([g.empty() for _ in range(6)], [g.empty() for _ in range(6)], programmatic=True)
+    assert [each for each in check(g) if each.code == "GD704"] == []
