@@ -28,11 +28,12 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     source_kernels,
     structure,
 )
-from graphdsl.check.context import Context, Launch, Launches, Subject, Switched
+from graphdsl.check.context import Context
 from graphdsl.check.placement import placement_fits
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page
 from graphdsl.check.stale import Flow, Inside
+from graphdsl.check.subjects import Launch, Launches, Subject, Switched
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import Limits, Target

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdsl.check.context import Context, Switched, label, uses_of
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import Switched, label, uses_of
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdsl.check.context import Context, label
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import label
 from graphdsl.declare.nodes import BatchMemOpNode
 
 _MOST = 255

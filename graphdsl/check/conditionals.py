@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from graphdsl.check.context import Context, uses_of
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import uses_of
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
 

@@ -7,16 +7,22 @@ judges them once. This module must not judge: what has no value here, a rule rep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphdsl.check import source_groups
-from graphdsl.check.rules import Named
 from graphdsl.check.stale import Flow, Inside
+from graphdsl.check.subjects import (
+    KernelGroup,
+    Launch,
+    Region,
+    Use,
+    leaves,
+    uses_of,
+)
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition, Operand
@@ -24,119 +30,15 @@ from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
-from graphdsl.declare.operands import Array, Bounds, Buffer, View
+from graphdsl.declare.operands import Array, Bounds, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.targets import Targets
-from graphdsl.errors import CompileError, GraphdslError, Location, text_of
+from graphdsl.errors import CompileError, GraphdslError, text_of
 
 if TYPE_CHECKING:
-    from graphdsl.compile.image import KernelImage, ParameterLayout
-
-
-class Subject(NamedTuple):
-    """What stands for a node where only its name is known."""
-
-    name: str
-    location: Location | None
-
-
-class Use(NamedTuple):
-    """An operand where a node has it; an item of a tuple is an operand of its own."""
-
-    node: Node
-    field: str
-    operand: Any
-
-
-class Region(NamedTuple):
-    """The bytes of an array, its expressions evaluated.
-
-    Attributes
-    ----------
-    offset : int
-        Bytes from the start of the buffer.
-    shape : tuple of int
-        Extents in elements.
-    nbytes : int
-        Bytes of all elements.
-    """
-
-    offset: int
-    shape: tuple[int, ...]
-    nbytes: int
-
-
-@dataclass(eq=False, slots=True)
-class KernelGroup:
-    """Nodes of one kernel whose operands have the same types: what is compiled once.
-
-    Attributes
-    ----------
-    nodes : list of KernelNode
-        All of them.
-    types : tuple or None
-        Numba types of the arguments; None if the operands have none that the kernel takes.
-    layout : ParameterLayout or None
-        How the arguments are packed.
-    image : KernelImage or None
-        The compiled kernel; None if it was not to be compiled, or could not be.
-    type_error, compile_error : CompileError or None
-        Why there are no types, no layout, no image.
-    """
-
-    nodes: list[KernelNode]
-    types: tuple[Any, ...] | None = None
-    layout: ParameterLayout | None = None
-    image: KernelImage | None = None
-    type_error: CompileError | None = None
-    compile_error: CompileError | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Launch:
-    """Nodes with the same launch, its expressions evaluated; None stands where an expression has no value.
-
-    Attributes
-    ----------
-    nodes : list of Named
-        All of them.
-    grid, block : tuple of int or None
-        Blocks in the grid, threads in a block.
-    shared_bytes : int or None
-        Dynamic shared memory of a block.
-    image : KernelImage or None
-        What is launched, where it is known.
-    attributes : LaunchAttributes or None
-        Cluster, cooperation and so on; None if none was given.
-    """
-
-    nodes: Sequence[Named]
-    grid: tuple[int | None, ...]
-    block: tuple[int | None, ...]
-    shared_bytes: int | None
-    image: KernelImage | None
-    attributes: LaunchAttributes | None = None
-
-
-@dataclass
-class Switched:
-    """As much of a context as the rule about disabled nodes needs."""
-
-    flow: Flow
-
-
-@dataclass
-class Launches:
-    """As much of a context as rules about launches need."""
-
-    limits: Limits
-    launches: list[Launch]
-
-    def origin(self, *operands: Any) -> str:
-        """Where a value comes from, as a sentence: nothing is known."""
-        return ""
+    from graphdsl.compile.image import KernelImage
 
 
 class Context:
@@ -287,10 +189,10 @@ class Context:
         """Each distinct array, expression and event that a node uses, by identity."""
         kernels = self.kernels
         dims = {node.grid for node in kernels} | {node.block for node in kernels}
-        launched = (*_leaves(dims), *{node.shared_bytes for node in kernels})
+        launched = (*leaves(dims), *{node.shared_bytes for node in kernels})
         windows = (node.window for node, _ in self.attributed)
         others = (use.operand for use in uses_of(node for node in self.nodes if not isinstance(node, KernelNode)))
-        operands = (*launched, *_leaves(self.arguments.values()), *windows, *others)
+        operands = (*launched, *leaves(self.arguments.values()), *windows, *others)
         return {id(operand): operand for operand in operands if isinstance(operand, (Array, Expr, Event))}
 
     @cached_property
@@ -539,35 +441,6 @@ def _param_values(definition: Definition, given: Mapping[str, Any]) -> tuple[dic
         except GraphdslError as problem:
             misfits[name] = problem
     return values, misfits
-
-
-def uses_of(nodes: Iterable[Node]) -> Iterator[Use]:
-    """Every operand of the nodes, with its node and field."""
-    for node in nodes:
-        for name, operand in node.fields():
-            if isinstance(operand, tuple):
-                yield from (Use(node, name, leaf) for leaf in _leaves(operand))
-            else:
-                yield Use(node, name, operand)
-
-
-def label(array: Array) -> str:
-    """What messages call an array: the name of a buffer, a view as it was written."""
-    return array.name if isinstance(array, Buffer) else str(array)
-
-
-def sentences(*parts: str | None) -> str:
-    """The sentences that there are, one behind the other."""
-    return " ".join(part for part in parts if part)
-
-
-def _leaves(operands: Iterable[Any]) -> Iterator[Any]:
-    """The operands, tuples taken apart."""
-    for operand in operands:
-        if isinstance(operand, tuple):
-            yield from _leaves(operand)
-        else:
-            yield operand
 
 
 def _kind(arg: Any) -> Any:

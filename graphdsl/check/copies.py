@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphdsl.check.context import Context, label, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import label, sentences
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.operands import Array
 from graphdsl.declare.rows import Dimension

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from graphdsl.check.conditionals import in_bodies
-from graphdsl.check.context import Context, label, uses_of
+from graphdsl.check.context import Context
 from graphdsl.check.programmatic import programmatic_edges
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import label, uses_of
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.nodes import ChildNode, ConditionalNode, EmptyNode, HostNode, KernelNode, MemcpyNode, Node
 from graphdsl.declare.operands import Array

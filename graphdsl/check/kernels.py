@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphdsl.check.context import Context, Launch, Launches, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import Launch, Launches, sentences
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError, text_of

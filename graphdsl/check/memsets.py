@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphdsl.check.context import Context, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import sentences
 from graphdsl.declare.nodes import MemsetNode
 from graphdsl.declare.pattern import element_size, memset_pattern
 from graphdsl.declare.scalars import convert_scalar

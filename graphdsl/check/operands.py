@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdsl.check.context import Context, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import sentences
 from graphdsl.declare.nodes import MemcpyNode
 from graphdsl.declare.operands import Array
 from graphdsl.errors import text_of

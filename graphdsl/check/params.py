@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphdsl.check.context import Context, Use, sentences, uses_of
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import Use, sentences, uses_of
 from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.operands import View
 from graphdsl.declare.scalars import convert_scalar

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphdsl.check.context import Context, Launches, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import Launches, sentences
 from graphdsl.compile.occupancy import blocks_of_multiprocessor
 from graphdsl.declare.attributes import Cluster, LaunchAttributes
 from graphdsl.declare.limits import Limits

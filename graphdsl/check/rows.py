@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from graphdsl.check.context import Context, label, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import label, sentences
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size

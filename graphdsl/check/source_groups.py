@@ -12,7 +12,7 @@ from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import CompileError
 
 if TYPE_CHECKING:
-    from graphdsl.check.context import KernelGroup
+    from graphdsl.check.subjects import KernelGroup
     from graphdsl.compile.sources import MachineCode
 
 Codes = dict[SourceKernel, "MachineCode | CompileError"]

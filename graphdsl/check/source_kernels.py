@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphdsl.check.context import Context, Launches, sentences
+from graphdsl.check.context import Context
 from graphdsl.check.kernels import misfits, of_compiler, uncompiled, written
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
+from graphdsl.check.subjects import Launches, sentences
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.operands import Array
 from graphdsl.declare.sources import SourceKernel

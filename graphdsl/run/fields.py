@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from graphdsl.check.context import label
+from graphdsl.check.subjects import label
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import value_of
