@@ -12,7 +12,16 @@ from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.check.subjects import label, uses_of
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.nodes import ChildNode, ConditionalNode, EmptyNode, HostNode, KernelNode, MemcpyNode, Node
+from graphdsl.declare.nodes import (
+    BatchMemOpNode,
+    ChildNode,
+    ConditionalNode,
+    EmptyNode,
+    HostNode,
+    KernelNode,
+    MemcpyNode,
+    Node,
+)
 from graphdsl.declare.operands import Array
 
 _NOWHERE = (HostNode, EmptyNode, ChildNode)
@@ -71,9 +80,10 @@ def _device(operand: object) -> int | None:
     return getattr(operand, "device", None)
 
 
-@rule("GD232", "error", "Kernel arguments in memory that the device reaches")
+@rule("GD232", "error", "Memory that the device of a kernel reaches")
 def reachable_argument(context: Context, found: Found) -> Iterator[Finding]:
-    """An array passed to a kernel lies on the kernel's device, or on one whose memory that device reaches.
+    """An array passed to a kernel lies on the kernel's device, or on one whose memory that device reaches. So do words
+    that a node writes or waits for.
 
     Where it does, peer access is enabled when the graph is instantiated. Pinned memory is reached by all devices.
 
@@ -104,15 +114,15 @@ def reachable_argument(context: Context, found: Found) -> Iterator[Finding]:
     """
     if not context.targets.apart:
         return
-    for use in uses_of(context.kernels):
+    for use in uses_of([*context.kernels, *context.of_kind(BatchMemOpNode)]):
         if _is_apart(context, use.node.device, use.operand):
             yield found(
-                f"a kernel on {context.targets.name(use.node.device)} does not reach the memory of "
+                f"a {use.node.kind} on {context.targets.name(use.node.device)} does not reach the memory of "
                 f"{context.targets.name(use.operand.buffer.device)}",
                 node=use.node,
                 field=use.field,
                 value=use.operand,
-                remedy="Run the kernel where the memory is, or copy the memory first.",
+                remedy="Run it where the memory is, or copy the memory first.",
             )
 
 

@@ -183,6 +183,7 @@ def build(
     held = Held()
     resources.callback(held.close)
     devices = Devices(device)
+    resources.callback(devices.close)
     needs = gather(made, devices, values, held.resources, log, kernels=kernels, bound=bound)
     retired = Retired(device)
     resources.callback(retired.close)

@@ -13,7 +13,6 @@ from graphdsl.declare.operands import Array, Buffer
 from graphdsl.declare.targets import Targets
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import UpdateError
-from graphdsl.run.blocks import freed_with
 from graphdsl.run.calls import CallLog
 
 
@@ -84,12 +83,17 @@ class Devices:
                 self.contexts[number] = self._by_number[number].context
 
     def stream(self, number: int | None) -> Handle:
-        """A stream on a device, for copies to and from its memory; it lives as long as this object."""
+        """A stream on a device, for copies to and from its memory; it lives until `close`."""
         device = self[number]
         if device.ordinal not in self._streams:
-            made = self._streams[device.ordinal] = device.stream_create()
-            freed_with(self, device.stream_destroy, made)
+            self._streams[device.ordinal] = device.stream_create()
         return self._streams[device.ordinal]
+
+    def close(self) -> None:
+        """Give the streams back."""
+        while self._streams:
+            ordinal, stream = self._streams.popitem()
+            self[ordinal].stream_destroy(stream)
 
     @property
     def targets(self) -> Targets:

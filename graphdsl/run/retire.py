@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.errors import DriverError
 from graphdsl.forks import Lock
 
 _MOST_SPARE = 64  # a launch that takes long lets many wait at once; their number must not stay
@@ -32,8 +33,18 @@ class Retired:
             return
         with self._lock:
             event = self._spare.pop() if self._spare else self._device.event_create()
-            self._device.event_record(event, stream)
-            self._waiting.append((event, releases))
+            try:
+                self._device.event_record(event, stream)
+            except DriverError as problem:
+                self._spare.append(event)
+                if problem.code_name != "CUDA_ERROR_INVALID_HANDLE":
+                    raise
+            else:
+                self._waiting.append((event, releases))
+                return
+        # A stream of another device takes no event of this one, so there is nothing for it but to wait.
+        self._device.stream_synchronize(stream)
+        _run(releases)
 
     def poll(self) -> None:
         """Release what is due."""

@@ -69,6 +69,14 @@ def test_kernel_arguments_that_the_device_does_not_reach(two):
     assert report.target == "device 0 (emulator (sm_90, device 0)), device 1 (emulator (sm_90, device 1))"
 
 
+def test_words_that_the_device_does_not_reach(two):
+    with two.g.on(1):
+        flags = two.g.device_array("flags", 2, np.uint32)
+    two.g.batch_mem_ops(gd.write_value(flags[0], 1), may_deadlock=True, name="flag")
+    assert judged(cheap(two.g)) == []
+    assert judged(two.g.check(APART, compile=False)) == [("GD232", "flag", "operations[0].array")]
+
+
 def test_pinned_memory_is_reached(two):
     with two.g.on(1):
         two.g.kernel(scale, **two.launch, args=(two.raw, two.z, two.gain, two.n))

@@ -321,3 +321,19 @@ def test_memory_that_the_graph_allocates_on_the_second_device(device):
     with g.instantiate(device) as exe:
         for _ in range(2):
             assert ran(exe)["out"].tolist() == [2.0 if device.device_can_access_peer(1) else 1.0] * N
+
+
+def test_a_stream_of_the_other_device(device):
+    other = device.sibling(1)
+    stream = other.stream_create()
+    first, second = (gd.to_device(device, np.full(N, value, np.float32)) for value in (1, 2))
+    g = gd.Graph("elsewhere")
+    out = g.host_array("out", N, np.float32)
+    g.memcpy(out, g.external("x", first))
+    with g.instantiate(device) as exe:
+        exe.launch(stream)
+        exe.update(x=second)  # what it replaces is released behind the launch, whatever its stream
+        exe.launch(stream)
+        exe.synchronize()
+        assert exe["out"].tolist() == [2.0] * N
+    other.stream_destroy(stream)

@@ -172,7 +172,7 @@ class Emulator(OneByOne):
         self._rng = random.Random(seed)
         self._libraries: dict[Handle, Library] = {}
         self._in_flight = InFlight(self.gate)
-        self._streams: set[Handle] = set()
+        self._streams: dict[Handle, int] = {}  # device of each
         self._graphs: dict[Handle, Graph] = {}
         self._execs: dict[Handle, Exec] = {}
         self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
@@ -386,7 +386,9 @@ class Emulator(OneByOne):
 
     @driver_call("cuStreamCreate")
     def stream_create(self) -> Handle:
-        return _added(self._streams)
+        handle = next(_handles)
+        self._streams[handle] = self.ordinal
+        return handle
 
     @driver_call("cuStreamSynchronize")
     def stream_synchronize(self, stream: Handle) -> None:
@@ -424,12 +426,14 @@ class Emulator(OneByOne):
 
     @driver_call("cuStreamDestroy")
     def stream_destroy(self, stream: Handle) -> None:
-        _discard(self._streams, stream, "stream")
+        if stream not in self._streams:
+            raise Problem(f"{stream:#x} is no stream of this device, or it was destroyed before", INVALID_HANDLE)
+        del self._streams[stream]
 
     @driver_call("cuEventCreate")
     def event_create(self, timing: bool = False) -> Handle:
         handle = next(_handles)
-        self._machine.events[handle] = Event(timing)
+        self._machine.events[handle] = Event(timing, self.ordinal)
         return handle
 
     @driver_call("cuEventElapsedTime")
@@ -446,6 +450,8 @@ class Emulator(OneByOne):
     def event_record(self, event: Handle, stream: Handle) -> None:
         found = self._event(event)
         self._check_stream(stream)
+        if self._streams.get(stream, self.ordinal) != found.device:
+            raise Problem("an event is recorded in streams of its own device", INVALID_HANDLE)
         found.record(self._in_flight.last(stream))
 
     @driver_call("cuEventQuery")
@@ -856,18 +862,6 @@ def _known(table: dict[Handle, T], handle: Handle, what: str) -> T:
     if handle not in table:
         raise Problem(f"{int(handle):#x} is no {what} of this device, or it was destroyed before")
     return table[handle]
-
-
-def _added(table: set[Handle]) -> Handle:
-    handle = next(_handles)
-    table.add(handle)
-    return handle
-
-
-def _discard(table: set[Handle], handle: Handle, what: str) -> None:
-    if handle not in table:
-        raise Problem(f"{int(handle):#x} is no {what} of this device, or it was destroyed before", INVALID_HANDLE)
-    table.remove(handle)
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> Bytes:

@@ -24,6 +24,8 @@ class Event:
     ----------
     timing : bool
         True if it keeps the time.
+    device : int
+        Number of the device that it was made for.
     recorded : float or None
         Seconds at which it was recorded last; None if it never was.
     behind : Launch or None
@@ -31,6 +33,7 @@ class Event:
     """
 
     timing: bool
+    device: int
     recorded: float | None = None
     behind: Launch | None = None
 

@@ -252,3 +252,11 @@ def test_the_context_of_a_conditional_node_is_that_of_its_condition(bench, devic
     graph = device.graph_create()
     row = if_node(bench, device.graph_conditional_handle_create(graph, 1, 1), other.context)
     refused(device.graph_add_node, 1, graph, row.ctypes.data)
+
+
+def test_events_are_recorded_in_streams_of_their_device(bench, device, other):
+    event, stream = device.event_create(), other.stream_create()
+    refused(device.event_record, 400, event, stream)
+    device.event_record(event, bench.stream)
+    device.event_record(other.event_create(), stream)
+    other.event_record(other.event_create(), 0)  # the default stream is the device's own
