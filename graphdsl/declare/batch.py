@@ -129,7 +129,7 @@ def checked_operations(operations: Any, node: str | None) -> tuple[MemoryOperati
     if made and all(isinstance(each, MemoryOperation) for each in made):
         return made
     raise DeclarationError(
-        "a batch memory operation node has at least one operation",
+        "a batch memory operation node has a list of operations, at least one",
         node=node,
         field="operations",
         value=repr(operations),

@@ -95,6 +95,17 @@ def event_handle(owner: Any, field: str) -> int:
     return handle
 
 
+def require_own_timing(timing: bool, name: str) -> None:
+    """Refuse to time an event of somebody else, who made it with timing or without."""
+    if timing:
+        raise DeclarationError(
+            "whether an event of somebody else tells the time was decided when it was made",
+            field=f"timing of {name!r}",
+            value=timing,
+            remedy="Ask its owner for the time, or leave owner out for an event of the exec's own.",
+        )
+
+
 def require_event(event: Any, node: str | None) -> None:
     """Refuse what is no event of a graph."""
     if not isinstance(event, Event):

@@ -29,7 +29,7 @@ def test_it_needs_a_yes(g, word):
 
 @pytest.mark.parametrize("operations", [[], None, 3, "write", [1], [None]])
 def test_it_needs_operations(g, operations):
-    with pytest.raises(DeclarationError, match="at least one operation") as caught:
+    with pytest.raises(DeclarationError, match="a list of operations, at least one") as caught:
         g.batch_mem_ops(operations, may_deadlock=True, name="meet")
     assert (caught.value.node, caught.value.field) == ("meet", "operations")
 

@@ -45,3 +45,11 @@ def test_an_event_of_another_graph_is_found():
     graph.record(gd.Graph("other").event("done"), name="mark")
     (found,) = graph.check().errors
     assert (found.code, found.node, found.field) == ("GD105", "mark", "event")
+
+
+def test_an_event_of_somebody_else_is_not_given_timing():
+    graph = gd.Graph("demo")
+    with pytest.raises(DeclarationError, match="was decided when it was made") as caught:
+        graph.event("stop", 4096, timing=True)
+    assert caught.value.field == "timing of 'stop'"
+    assert not graph.operands
