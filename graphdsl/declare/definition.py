@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.batch import MemoryOperation, checked_operations, require_consent
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
-from graphdsl.declare.embed import bound_operands, checked_child, copy_level
-from graphdsl.declare.event import Event, event_handle, require_event
+from graphdsl.declare.embed import bound_operands, checked_child, copy_level, require_free_names
+from graphdsl.declare.event import Event, event_handle, require_event, require_own_timing
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     allocated_array,
@@ -80,7 +80,10 @@ class Definition(Level):
         self.operands: dict[str, Operand] = {}
 
     def _body(self, name: str, device: int | None = None) -> Definition:
-        """A body of a node of this level: what is declared in it is named ``name/…``, and is on the node's device."""
+        """A body of a node of this level: what is declared in it is named ``name/…``, and is on the node's device.
+
+        The node that is made with it is to be kept by `_add` or `_keep`.
+        """
         made = object.__new__(Definition)
         Level.__init__(made, name, self.root, f"{name}/", self.tags, self.device if device is None else device)
         made.operands = self.operands
@@ -264,7 +267,7 @@ class Definition(Level):
             and an update can put another in its place.
         timing : bool
             Let the time between it and another be asked, as ``exe["stop"].elapsed_since(exe["start"])``. A node that
-            records an event costs some microseconds.
+            records an event costs some microseconds. One of somebody else tells its owner.
 
         Examples
         --------
@@ -274,7 +277,8 @@ class Definition(Level):
         """
         full = self._operand_name(name)
         if owner is not None:
-            event_handle(owner, full)
+            event_handle(owner, f"owner of {full!r}")
+            require_own_timing(timing, full)
         made = Event(full, owner, bool(timing), self.root, declared_here(), self.device)
         return self._keep(made)
 
@@ -500,8 +504,9 @@ class Definition(Level):
         ['alloc_scratch', 'set_scratch', 'free_scratch']
         """
         full = self._node_name(node, f"alloc_{name}")
+        befores = self._ordered_after(after, full)
         array = self._buffer(name, shape, dtype, "device", allocated=True)
-        return self._add(AllocNode(full, self, declared_here(), array), after)
+        return self._add(AllocNode(full, self, declared_here(), array), befores)
 
     def free(self, what: AllocNode | Buffer, *, name: str | None = None, after: NodeOrNodes = ()) -> FreeNode:
         """Declare that a node frees what an `alloc` of this graph allocated.
@@ -619,9 +624,11 @@ class Definition(Level):
         """
         checked_child(graph, self, name)
         full = self._node_name(name, graph.name)
+        require_free_names(graph, self, full)
+        befores = self._ordered_after(after, full)
         substitutes = bound_operands(graph, self, full, {} if bind is None else bind)
         body = self._body(full)
-        self._add(node := ChildNode(full, self, declared_here(), body, graph.name), after)
+        self._add(node := ChildNode(full, self, declared_here(), body, graph.name), befores)
         copy_level(graph, body, substitutes, f"{full}/")
         return node
 

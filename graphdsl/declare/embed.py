@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, substituted
-from graphdsl.declare.nodes import KernelNode
+from graphdsl.declare.nodes import KernelNode, Node
 from graphdsl.declare.operands import Array, Buffer, View, rebased
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError
@@ -37,6 +39,21 @@ def checked_child(graph: Any, parent: Definition, node: str | None) -> None:
         raise DeclarationError(
             rule, node=node, field="graph", value=f"{graph!r} of type {type(graph).__name__}", remedy=remedy
         )
+
+
+def require_free_names(graph: Definition, parent: Definition, node: str) -> None:
+    """Refuse a name under which a node of ``graph`` would be named as one of ``parent`` is already."""
+    for level in graph.levels:
+        for each in level.dag:
+            if parent._taken(f"{node}/{each}"):
+                raise DeclarationError(
+                    "nodes of a child are named behind the node that holds them, and there is one of this name already",
+                    node=node,
+                    field="name",
+                    value=repr(f"{node}/{each}"),
+                    remedy="Choose another name for the node.",
+                    location=parent.node(f"{node}/{each}").location,
+                )
 
 
 class Substitutes:
@@ -73,6 +90,23 @@ class Substitutes:
             return tuple(map(self, value))
         return value.over(self) if isinstance(value, (LaunchAttributes, MemoryOperation)) else value
 
+    def argument(self, value: Any) -> Any:
+        """An argument of a kernel with the substitutes in it; a number has the dtype of the param that it stands for."""
+        made = self(value)
+        if not isinstance(value, Expr) or isinstance(made, Expr):
+            return made
+        try:
+            return np.array(convert_scalar(made, value.dtype, field=""), value.dtype)[()]
+        except DeclarationError:  # a wider one takes it as it is
+            return made
+
+    def fields(self, node: Node) -> dict[str, Any]:
+        """The fields of a node but for its bodies, with the substitutes in them."""
+        made = {slot: self(getattr(node, slot)) for slot in node.own_slots() if slot != "bodies"}
+        if isinstance(node, KernelNode):
+            made["args"] = tuple(map(self.argument, node.args))
+        return made
+
     def _view(self, view: View) -> View:
         base = self.arrays.get(view.buffer)
         if base is None:  # of another graph: the check of the parent says so
@@ -90,11 +124,17 @@ def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mappi
     """
     from graphdsl.declare.store import unknown_name
 
+    if not isinstance(bind, Mapping):
+        raise DeclarationError(
+            "it says by their names what stands for operands of the child",
+            node=node,
+            field="bind",
+            value=f"{bind!r} of type {type(bind).__name__}",
+            remedy="Pass a dict, such as {'x': y}.",
+        )
     for name in bind:
         if name not in graph.operands:
-            problem = unknown_name(name, graph.operands, f"operand of graph {graph.name!r}")
-            problem.node = node
-            raise problem
+            raise unknown_name(name, graph.operands, f"operand of graph {graph.name!r}", node=node, field="bind")
     made = Substitutes()
     fresh = {}
     for name, operand in graph.operands.items():
@@ -198,19 +238,13 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         What is put before the names of nodes.
     """
     for node in source.nodes:
-        fields = {slot: substitutes(getattr(node, slot)) for slot in node.own_slots() if slot != "bodies"}
-        if node.bodies:
-            fields["bodies"] = tuple(_copied_body(body, target, substitutes, prefix, node.on) for body in node.bodies)
+        fields = substitutes.fields(node)
         on = target.device if node.on is None else node.on
+        if node.bodies:
+            fields["bodies"] = tuple(target._body(prefix + body.name, on) for body in node.bodies)
         made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, on=on, **fields)
-        target._dag.add_node(made.name, node=made)
+        target._keep(made)
+        for body, copied in zip(node.bodies, made.bodies, strict=True):
+            copy_level(body, copied, substitutes, prefix)
     for before, after, data in source.dag.edges.data():
         target._dag.add_edge(prefix + before, prefix + after, **data)
-
-
-def _copied_body(
-    body: Definition, target: Definition, substitutes: Substitutes, prefix: str, device: int | None
-) -> Definition:
-    made = target._body(prefix + body.name, device)
-    copy_level(body, made, substitutes, prefix)
-    return made

@@ -128,18 +128,19 @@ class NodeList(list[Node]):
         return self
 
 
-def flatten(nodes: NodeOrNodes) -> list[Node]:
-    """The nodes in a node, or in nested lists of nodes."""
+def flatten(nodes: NodeOrNodes, node: str | None = None, field: str = "edge") -> list[Node]:
+    """The nodes in a node, or in nested lists of nodes; what else is refused as the field of a node."""
     if isinstance(nodes, Node):
         return [nodes]
     if isinstance(nodes, (str, bytes)) or not isinstance(nodes, Iterable):
         raise DeclarationError(
             "an edge joins nodes, or lists of nodes",
-            field="edge",
+            node=node,
+            field=field,
             value=f"{nodes!r} of type {type(nodes).__name__}",
             remedy="Pass what the node methods of the graph returned.",
         )
-    return [node for item in nodes for node in flatten(item)]
+    return [each for item in nodes for each in flatten(item, node, field)]
 
 
 def _connect(before: NodeOrNodes, after: NodeOrNodes) -> Node | NodeList:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
@@ -62,9 +63,8 @@ class Level:
         self._open = _Open(tags, device)
         if root is None:
             self._levels: list[Level] = [self]
+            self._named: dict[str, Node] = {}  # the nodes of all levels
             self._claims: dict[str, int] = {}  # names that a thread is about to give to a node
-        else:
-            root._levels.append(self)
 
     @property
     def levels(self) -> list[Level]:
@@ -243,10 +243,9 @@ class Level:
         DeclarationError
             If there is none; close names are suggested.
         """
-        for level in (self, *self.root._levels):
-            if name in level.dag:
-                return level.dag.nodes[name]["node"]  # type: ignore[no-any-return]
-        raise unknown_name(name, [name for level in self.levels for name in level.dag], "node")
+        if name not in self.root._named:
+            raise unknown_name(name, self.root._named, "node")
+        return self.root._named[name]
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """A copy of the DAG of this level for networkx: keys are node names.
@@ -262,6 +261,15 @@ class Level:
             copy.add_node(name, kind=node.kind, scope=node.scope, tags=node.tags, node=node)
         copy.add_edges_from((source, target, {"port": port}) for source, target, port in self.dag.edges.data("port"))
         return copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Level:
+        # One level after the other: by way of nodes and their bodies Python would go as deep as they nest, and fail.
+        levels = self.root._levels
+        made = [object.__new__(type(level)) for level in levels]
+        memo.update((id(level), copy) for level, copy in zip(levels, made, strict=True))
+        for level, copy in zip(levels, made, strict=True):
+            vars(copy).update(deepcopy(vars(level), memo))
+        return memo[id(self)]  # type: ignore[no-any-return]
 
     def __copy__(self) -> Level:
         raise DeclarationError(
@@ -285,8 +293,7 @@ class Level:
 
     def _taken(self, full: str) -> bool:
         """True if a node of this level or of another one has the name."""
-        levels = self.root._levels
-        return full in self._dag if len(levels) == 1 else any(full in level._dag for level in levels)
+        return full in self.root._named
 
     def _node_name(self, name: str | None, fallback: str) -> str:
         prefix = self._full_prefix()
@@ -329,11 +336,11 @@ class Level:
         )
 
     def _add(self, node: NodeType, after: NodeOrNodes) -> NodeType:
-        befores = flatten(after) if after else []
+        befores = self._ordered_after(after, node.name)
         claims = self.root._claims
         if claims.get(node.name) != get_ident() and not self._claimed(node.name):  # a name that was made is claimed
             raise self._taken_error(node.name)
-        self._dag.add_node(node.name, node=node)
+        self._keep(node)
         del claims[node.name]
         sequences = self._open.sequences
         if sequences:
@@ -343,6 +350,16 @@ class Level:
         for before in befores:
             self._add_edge(before, node, node.location)
         return node
+
+    def _ordered_after(self, after: NodeOrNodes, name: str | None) -> list[Node]:
+        """The nodes that a new one of that name is ordered after; asked before anything of it is kept."""
+        return flatten(after, name, "after") if after else []
+
+    def _keep(self, node: Node) -> None:
+        """Keep a node, and the bodies that it holds, which are levels of the graph from now on."""
+        self._dag.add_node(node.name, node=node)
+        self.root._named[node.name] = node
+        self.root._levels += node.bodies
 
 
 class _Open(threading.local):
@@ -373,7 +390,13 @@ class _Block(AbstractContextManager[None]):
 
 
 def unknown_name(
-    name: Any, known: Iterable[str], what: str, error: type[GraphdslError] = DeclarationError
+    name: Any,
+    known: Iterable[str],
+    what: str,
+    error: type[GraphdslError] = DeclarationError,
+    *,
+    node: str | None = None,
+    field: str = "name",
 ) -> GraphdslError:
     """The error for a name that is not there, with close ones as the remedy."""
     import difflib
@@ -381,7 +404,7 @@ def unknown_name(
     names = list(known)
     close = difflib.get_close_matches(str(name), names, n=3) or names[:5]
     remedy = f"Names close to it: {', '.join(close)}." if close else f"There is no {what} at all."
-    return error(f"there is no {what} of this name", field="name", value=repr(name), remedy=remedy)
+    return error(f"there is no {what} of this name", node=node, field=field, value=repr(name), remedy=remedy)
 
 
 def declared_here() -> Location:
