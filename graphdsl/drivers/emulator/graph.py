@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -203,6 +203,7 @@ class Exec:
         self.source = source
         self.by_priority = by_priority
         self.last: Launch | None = None
+        self._homes: dict[Handle, Exec] | None = None
         self.inner = {
             handle: tuple(Exec(graph, order, rng, by_priority) for graph in graphs)
             for handle, graphs in source.inner.items()
@@ -216,26 +217,32 @@ class Exec:
 
     def node(self, handle: Handle) -> Node:
         """A node, here or inside of one; it must be in the source graph still."""
-        found = self._find(handle) if self.source.alive else None
-        if found is None:
+        home = self._home(handle) if self.source.alive else None
+        if home is None:
             raise Problem(
                 f"node {handle:#x} is not of the graph that the exec was made from, or that graph was destroyed",
                 remedy="Keep the graph as long as its execs are updated.",
             )
-        return found
+        return home.nodes[handle]
 
     def inside(self, handle: Handle) -> tuple[Exec, ...]:
         """What is inside of a node, here or inside of one."""
-        if handle in self.nodes:
-            return self.inner.get(handle, ())
-        deeper = (inner.inside(handle) for execs in self.inner.values() for inner in execs)
-        return next(filter(None, deeper), ())
+        home = self._home(handle)
+        return () if home is None else home.inner.get(handle, ())
 
-    def _find(self, handle: Handle) -> Node | None:
+    def _home(self, handle: Handle) -> Exec | None:
+        """This exec, or the one inside, that has the node. They are asked once: which nodes there are never changes."""
         if handle in self.nodes:
-            return self.nodes[handle]
-        inside = (inner._find(handle) for execs in self.inner.values() for inner in execs)
-        return next((node for node in inside if node is not None), None)
+            return self
+        if self._homes is None:
+            self._homes = {node: each for each in self._all_inside() for node in each.nodes}
+        return self._homes.get(handle)
+
+    def _all_inside(self) -> Iterator[Exec]:
+        for execs in self.inner.values():
+            for inner in execs:
+                yield inner
+                yield from inner._all_inside()
 
     def of_kind(self, kind: NodeKind) -> list[Node]:
         """The nodes of a kind, here and inside of others."""
@@ -245,7 +252,7 @@ class Exec:
     def as_now(self) -> Exec:
         """The exec with its nodes as they are now: later updates do not change it."""
         made = copy(self)
-        made.last = None
+        made.last = made._homes = None
         made.nodes = {handle: copy(node) for handle, node in self.nodes.items()}
         made.inner = {handle: tuple(inner.as_now() for inner in execs) for handle, execs in self.inner.items()}
         return made
