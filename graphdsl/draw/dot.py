@@ -324,7 +324,7 @@ def _body_lines(nodes: list[Node]) -> Iterator[str]:
     for node in nodes:
         for body in node.bodies:
             if body.dag:
-                first = next(name for name, count in body.dag.in_degree() if not count or len(body.dag) == 1)
+                first = min(body.dag.in_degree(), key=lambda node: node[1])[0]  # 0, but where all lie on cycles
                 cluster = {"lhead": f"cluster {body.name}", "style": "dotted", "arrowhead": "none"}
                 yield f"  {identifier(node.name)} -> {identifier(first)} [{attributes_text(cluster)}];"
 

@@ -12,13 +12,15 @@ from typing import Any
 
 
 def attributes_text(attributes: Mapping[str, Any]) -> str:
-    """Attributes in DOT: a label is HTML-like, other text is quoted, numbers stand as they are."""
+    """Attributes in DOT: a label is HTML-like, ``lhead`` names a cluster, other text is quoted, numbers are themselves."""
     return ", ".join(f"{name}={_value(name, value)}" for name, value in attributes.items())
 
 
 def _value(name: str, value: Any) -> str:
     if name == "label":
         return f"<{value}>"
+    if name == "lhead":
+        return identifier(value)
     return _quoted(value) if isinstance(value, str) else str(value).lower()
 
 

@@ -332,3 +332,22 @@ def test_empty_parts_of_a_name_are_no_error(name, capfd):
     g.empty(name=name)
     assert render(to_dot(g), "svg").startswith(b"<?xml")
     assert "syntax error" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["back\\slash", 'quo"te', "100%", "%n", "a<b>&c", "a|{b}", "ü"])
+def test_a_body_of_any_name_is_found_by_the_line_to_it(name, capfd):
+    g = Definition("demo")
+    with g.if_(g.condition("c", default=1), name=name) as body:
+        body.empty(name="step")
+    render(to_dot(g), "svg")
+    assert "not found" not in capfd.readouterr().err
+
+
+def test_a_body_that_is_a_cycle_is_drawn():
+    g = Definition("demo")
+    with g.while_(g.condition("c", default=1), name="loop") as body:
+        a, b = body.empty(name="a"), body.empty(name="b")
+        a >> b >> a
+    drawn = to_dot(g)
+    assert ("loop", "loop/a") in parsed(drawn).edges
+    assert red_edges(drawn) == {("loop/a", "loop/b"), ("loop/b", "loop/a")}
