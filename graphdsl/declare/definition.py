@@ -82,7 +82,7 @@ class Definition(Level):
     def _body(self, name: str, device: int | None = None) -> Definition:
         """A body of a node of this level: what is declared in it is named ``name/…``, and is on the node's device.
 
-        The node that is made with it is to be kept by `_add` or `_keep`.
+        The node that is made with it is to be added by `_add` or `_put`.
         """
         made = object.__new__(Definition)
         Level.__init__(made, name, self.root, f"{name}/", self.tags, self.device if device is None else device)

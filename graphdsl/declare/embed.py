@@ -91,7 +91,7 @@ class Substitutes:
         return value.over(self) if isinstance(value, (LaunchAttributes, MemoryOperation)) else value
 
     def argument(self, value: Any) -> Any:
-        """An argument of a kernel with the substitutes in it; a number has the dtype of the param that it stands for."""
+        """An argument of a kernel with the substitutes in it; a number has the dtype of what it stands for."""
         made = self(value)
         if not isinstance(value, Expr) or isinstance(made, Expr):
             return made
@@ -243,7 +243,7 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         if node.bodies:
             fields["bodies"] = tuple(target._body(prefix + body.name, on) for body in node.bodies)
         made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, on=on, **fields)
-        target._keep(made)
+        target._put(made)
         for body, copied in zip(node.bodies, made.bodies, strict=True):
             copy_level(body, copied, substitutes, prefix)
     for before, after, data in source.dag.edges.data():

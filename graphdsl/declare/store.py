@@ -340,7 +340,7 @@ class Level:
         claims = self.root._claims
         if claims.get(node.name) != get_ident() and not self._claimed(node.name):  # a name that was made is claimed
             raise self._taken_error(node.name)
-        self._keep(node)
+        self._put(node)
         del claims[node.name]
         sequences = self._open.sequences
         if sequences:
@@ -355,7 +355,7 @@ class Level:
         """The nodes that a new one of that name is ordered after; asked before anything of it is kept."""
         return flatten(after, name, "after") if after else []
 
-    def _keep(self, node: Node) -> None:
+    def _put(self, node: Node) -> None:
         """Keep a node, and the bodies that it holds, which are levels of the graph from now on."""
         self._dag.add_node(node.name, node=node)
         self.root._named[node.name] = node

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def attributes_text(attributes: Mapping[str, Any]) -> str:
-    """Attributes in DOT: a label is HTML-like, ``lhead`` names a cluster, other text is quoted, numbers are themselves."""
+    """Attributes in DOT: labels are HTML-like, ``lhead`` is an identifier, other text is quoted, numbers are not."""
     return ", ".join(f"{name}={_value(name, value)}" for name, value in attributes.items())
 
 

@@ -85,7 +85,7 @@ def test_bind_says_by_names(bind):
 
 def test_an_operand_that_the_child_has_not_is_named_with_the_node():
     graph = gd.Graph("demo")
-    with pytest.raises(DeclarationError, match="node 'made', bind = 'gian'.*gain"):
+    with pytest.raises(DeclarationError, match=r"node 'made', bind = 'gian'.*gain"):
         graph.child(stage(), {"gian": 3.0}, name="made")
 
 

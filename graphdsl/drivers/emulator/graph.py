@@ -231,7 +231,7 @@ class Exec:
         return () if home is None else home.inner.get(handle, ())
 
     def _home(self, handle: Handle) -> Exec | None:
-        """This exec, or the one inside, that has the node. They are asked once: which nodes there are never changes."""
+        """The exec that has the node, this one or one inside. It is looked up: where nodes are never changes."""
         if handle in self.nodes:
             return self
         if self._homes is None:
