@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graphdsl.compile import loops
+from tests.bounded import at_once, script
 
 CONTEXT, GRAPH = 0xC0, 0x60
 
@@ -127,3 +128,27 @@ def test_a_child_is_changed_by_the_graph_in_its_params(functions):
     outcome = loops.set_params(functions.current(), change, forms, kinds, GRAPH, CONTEXT, nodes, params)
     assert outcome == loops.NO_FAILURE
     assert ("graph", (GRAPH, 21, 0xABC)) in functions.calls
+
+
+def meet() -> None:
+    """Two threads meet in a C function, called by each of the loops."""
+    library = ctypes.CDLL(None)
+    wait, nothing = (ctypes.cast(call, ctypes.c_void_p).value for call in (library.pthread_barrier_wait, library.abs))
+    barrier, one = np.zeros(32, np.uint64), np.zeros(1, np.uint64)
+    at = barrier.ctypes.data
+    current = np.array([nothing, nothing, one.ctypes.data], np.uint64)  # abs(0) is no failure
+    functions, kinds = np.array([wait], np.uint64), KINDS[:1]
+    for call in (
+        lambda: loops.set_params(current, functions, FORMS, kinds, at, 0, one, one),
+        lambda: loops.add_nodes(current, functions, FORMS, kinds, GRAPH, 0, one, barrier),
+        lambda: loops.add_dependencies(current, 0, wait, at, one, one, 0),
+        lambda: loops.direct(loops.call_two)(wait, at, 0),
+    ):
+        assert library.pthread_barrier_init(ctypes.c_void_p(at), None, 2) == 0
+        at_once(call, call)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_barrier_wait"), reason="no barriers in this C library")
+def test_the_gil_is_released_around_calls():
+    """With the GIL held, the second thread would never come, and nothing in the process could tell."""
+    script("from tests.compile.test_loops import meet; meet()")
