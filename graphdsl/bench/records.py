@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphdsl.bench.measure import Samples, spread
+from graphdsl.cached import cached_property
 from graphdsl.errors import GraphdslError
 
 OURS = "graphdsl"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphdsl.cached import cached_property
 from graphdsl.check import source_groups
 from graphdsl.check.stale import Flow, Inside
 from graphdsl.check.subjects import (

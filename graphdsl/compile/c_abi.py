@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from graphdsl.cached import cached_property
 from graphdsl.compile.codec import Codec, wrong_value
 from graphdsl.compile.image import ArrayValue
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.cached import cached_property
 from graphdsl.compile.graph_calls import GraphCalls, read_graph_calls
 from graphdsl.compile.placement import Placement, read_placement
 

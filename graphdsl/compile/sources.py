@@ -12,10 +12,10 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from graphdsl import forks
+from graphdsl.cached import cached_property
 from graphdsl.compile import cache
 from graphdsl.compile.abi import codec_of
 from graphdsl.compile.arguments import Slot, signature_error

@@ -371,8 +371,8 @@ class _Open(threading.local):
         self.tags = [tags]
         self.devices = [device]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Open:
-        return _Open(self.tags[0], self.devices[0])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Open, (self.tags[0], self.devices[0])  # a copy is inside of none
 
 
 class _Block(AbstractContextManager[None]):

@@ -76,8 +76,11 @@ def host_nodes_done(launcher: Hashable) -> None:
 
 
 def settle(timeout: float | None = None) -> bool:
-    """Wait until what has been dropped so far is given back, or for ``timeout`` seconds; False if all of it was."""
-    if not _unfinished:
+    """Wait until what has been dropped so far is given back, or for ``timeout`` seconds; False if all of it was.
+
+    A host node does not wait: it may be what is waited for.
+    """
+    if not _unfinished or in_host_function():
         return False
     done = Event()
     _hand_over(done.set)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,35 @@ from graphdsl.drivers.host_threads import host_function
 from graphdsl.drivers.releases import host_nodes_done, host_nodes_in_flight
 from graphdsl.errors import CallbackError, Location
 from graphdsl.run.binding import Memory
+
+_MOST_FAILURES = 100
+
+
+class Failures:
+    """What calls have raised and nobody has been told yet: the first hundred, and how many more there were."""
+
+    def __init__(self) -> None:
+        self._kept: deque[CallbackError] = deque()
+        self._more = 0
+
+    def add(self, problem: CallbackError) -> None:
+        """Keep what a call has raised, for the next synchronise."""
+        if len(self._kept) < _MOST_FAILURES:
+            self._kept.append(problem)
+        else:
+            self._more += 1  # launches that nobody waits for must not fill the memory
+
+    def taken(self) -> Iterator[CallbackError]:
+        """One after the other, each of them once; the last one says how many were not kept."""
+        while True:
+            try:
+                problem = self._kept.popleft()
+            except IndexError:
+                return
+            if self._more and not self._kept:
+                more, self._more = self._more, 0
+                problem.about(rule=f"{problem.rule}; {more} calls more raised before anybody asked")
+            yield problem
 
 
 @dataclass(frozen=True)
@@ -33,7 +62,7 @@ class HostCall:
         What is called.
     args : tuple
         With what.
-    failures : collections.deque
+    failures : Failures
         Where an exception is kept; shared by the host nodes of an exec.
     location : tuple of str and int
         Where the node was declared.
@@ -43,7 +72,7 @@ class HostCall:
     node: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    failures: deque[CallbackError]
+    failures: Failures
     location: Location
 
     def run(self) -> None:
@@ -51,7 +80,7 @@ class HostCall:
         try:
             self.function(*self.args)
         except BaseException as problem:
-            self.failures.append(self._failure(problem))
+            self.failures.add(self._failure(problem))
 
     def _failure(self, problem: BaseException) -> CallbackError:
         try:
@@ -96,13 +125,13 @@ class HostCalls:
 
     Attributes
     ----------
-    failures : collections.deque of CallbackError
+    failures : Failures
         What calls have raised and nobody has been told yet.
     """
 
     def __init__(self, graph: str) -> None:
         self._graph = graph
-        self.failures: deque[CallbackError] = deque()
+        self.failures = Failures()
         self._tokens: set[int] = set()
 
     def bind(self, node: HostNode, values: Mapping[str, Any], memory: Memory) -> int:
@@ -124,11 +153,8 @@ class HostCalls:
 
     def raise_failure(self) -> None:
         """Raise the first of what calls have raised and nobody has been told yet, if anything."""
-        try:
-            failure = self.failures.popleft()
-        except IndexError:
-            return
-        raise failure
+        for failure in self.failures.taken():
+            raise failure
 
     def release(self, token: int) -> None:
         """Forget a call that no launch can make any more."""

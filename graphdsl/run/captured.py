@@ -7,7 +7,6 @@ to whoever does.
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +15,10 @@ from graphdsl.declare.nodes import CapturedNode
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.releases import postponed
 from graphdsl.drivers.structs import NODE_TYPE_ALLOC, NODE_TYPE_CHILD, NODE_TYPE_FREE, OWNERSHIP_COPY, OWNERSHIP_MOVE
-from graphdsl.errors import CallbackError, CaptureError, DriverError
+from graphdsl.errors import CaptureError, DriverError
+from graphdsl.forks import Lock
 from graphdsl.run.binding import Memory
-from graphdsl.run.callbacks import HostCall
+from graphdsl.run.callbacks import Failures, HostCall
 from graphdsl.run.capture_failures import capture_failure
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.run.devices import Devices
@@ -57,7 +57,7 @@ class Captures:
         True once the exec is built: from then on nothing is recorded that no update can carry.
     """
 
-    def __init__(self, graph: str, devices: Devices, stream: Handle, failures: deque[CallbackError]) -> None:
+    def __init__(self, graph: str, devices: Devices, stream: Handle, failures: Failures) -> None:
         self._graph = graph
         self._devices = devices
         self._stream = stream
@@ -206,17 +206,25 @@ def _end(device: Driver, stream: Handle) -> tuple[Handle, DriverError | None]:
         return 0, problem
 
 
+_lock = Lock()
+_recording: list[bool] = []
+"""For each thread that records, whether garbage was collected before."""
+
+
 @contextmanager
 def _nothing_dropped() -> Iterator[None]:
     """Keeps garbage collection from freeing memory, ours and that of others: a thread that records may not."""
-    collected = gc.isenabled()
-    gc.disable()
+    with _lock:
+        _recording.append(gc.isenabled())
+        gc.disable()
     try:
         with postponed():
             yield
     finally:
-        if collected:
-            gc.enable()
+        with _lock:
+            collected = _recording.pop()  # the last to end takes what the first has found
+            if collected:
+                gc.enable()
 
 
 def _shown(argument: Any, view: Any) -> Any:

@@ -118,14 +118,21 @@ class ExecLife:
         try:
             for handle in dict(self._pending):
                 self.device.stream_synchronize(handle)
-        finally:
-            if self._noted_stream is None:
-                self._last_stream = None
-                self._pending.clear()
-                self._hosts.waited()
-        if self._noted_stream is None:
+        except DriverError:
+            self._forget_launches()
+            raise
+        if self._forget_launches():  # not if an interrupt ends the wait
             self._launches.waited()
         self._retired.poll()
+
+    def _forget_launches(self) -> bool:
+        """Note that no launch is in flight; False if another thread has launched meanwhile."""
+        if self._noted_stream is not None:
+            return False
+        self._last_stream = None
+        self._pending.clear()
+        self._hosts.waited()
+        return True
 
     @in_turn("closing")
     def close(self) -> None:
@@ -213,5 +220,5 @@ class _Ending:
             with suppress(DriverError) if is_lost(self._device) else nullcontext():
                 self.run()
         finally:
-            for failure in self._hosts.failures:
+            for failure in self._hosts.failures.taken():
                 _logger.error("an exec was dropped before anybody was told: %s", failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -254,3 +255,64 @@ def test_threads_take_turns_with_a_lock():
         at_once(*(lambda number=number: work(number) for number in range(4)))
         exe.synchronize()
         assert exe["out"].tolist() == [20.0 * (0 + 1 + 2 + 3)] * 4
+
+
+class Interrupt(BaseException):
+    pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+def test_an_interrupt_of_a_wait_forgets_nothing():
+    """Ctrl-C while the program waits: what is in flight still is, and can be waited for."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals are for the main thread")
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    begun, go = threading.Event(), threading.Event()
+    counted: list[int] = []
+
+    def node() -> None:
+        begun.set()
+        go.wait(PATIENCE)
+        counted.append(1)
+
+    g = gd.Graph("interrupted")
+    g.host(node)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with g.instantiate(gd.emulator()) as exe:
+            exe.launch()
+            assert begun.wait(PATIENCE)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(Interrupt):
+                exe.synchronize()
+            assert exe._pending
+            go.set()
+            exe.synchronize()
+            assert counted == [1]
+            exe.launch()
+            exe.synchronize()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert counted == [1, 1]
+
+
+def test_failures_that_nobody_asks_for_do_not_fill_the_memory():
+    def fail() -> None:
+        raise ValueError("again")
+
+    g = gd.Graph("failing")
+    g.host(fail)
+    with g.instantiate(gd.emulator()) as exe:
+        for _ in range(130):
+            exe.launch()
+        told = []
+        for _ in range(100):
+            with pytest.raises(gd.CallbackError) as caught:
+                exe.synchronize()
+            told.append(str(caught.value))
+        exe.synchronize()
+    assert sum("more raised" in text for text in told) == 1
+    assert "30 calls more raised" in told[-1]

@@ -735,7 +735,10 @@ class Emulator(OneByOne):
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
-        source = _known(self._execs, graph_exec, "exec").source
+        found = _known(self._execs, graph_exec, "exec")
+        source = found.source
+        if source.allocations:  # which are given back with it
+            self._in_flight.wait(found.last)
         source.execs -= 1
         del self._execs[graph_exec]
         self._release_allocations(source)
