@@ -25,11 +25,12 @@ from graphdsl.check.subjects import (
 )
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
+from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Array, Bounds, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.scalars import convert_scalar

@@ -12,9 +12,9 @@ from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.definition import Operand
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr
+from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Array
 from graphdsl.errors import Location
 

@@ -18,7 +18,8 @@ from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from graphdsl.declare.definition import Definition, Operand
+    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.operand_level import Operand
     from graphdsl.declare.store import Level
 
 

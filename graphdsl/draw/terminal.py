@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
 from graphdsl.draw.labels import bytes_text, count_text, described, place_text

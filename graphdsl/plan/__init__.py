@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.definition import Definition, Operand
+from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.nodes import Node
+from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
 from graphdsl.plan.levels import Level, levels_of
 from graphdsl.plan.memory import MemoryPlan, place
