@@ -8,8 +8,10 @@ from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.check.subjects import Use, sentences, uses_of
+from graphdsl.declare.condition import Condition
+from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param
-from graphdsl.declare.operands import View
+from graphdsl.declare.operands import Buffer, View
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import GraphdslError
@@ -89,15 +91,23 @@ def unknown_value(context: Context, found: Found) -> Iterator[Finding]:
     for name in context.given:
         if name in operands and name not in params:
             yield found(
-                f"{name!r} is a buffer, and values are given for params",
+                f"{name!r} is {_WHAT[type(operands[name])]}, and values are given for params",
                 field="values",
                 value=repr(name),
-                remedy=f"Write into its memory once the graph is instantiated: exe[{name!r}][:] = ...",
+                remedy=_INSTEAD[type(operands[name])].format(name=name),
                 location=operands[name].location,
             )
         elif name not in operands:
             unknown = unknown_name(name, params, "param")
             yield found(unknown.rule, field="values", value=repr(name), remedy=unknown.remedy)
+
+
+_WHAT: dict[type, str] = {Buffer: "a buffer", Condition: "a condition", Event: "an event"}
+_INSTEAD: dict[type, str] = {
+    Buffer: "Write into its memory once the graph is instantiated: exe[{name!r}][:] = ...",
+    Condition: "Declare its value at the start of a launch as its default, or let a kernel set it from a param.",
+    Event: "Leave it out: an event has no value.",
+}
 
 
 @rule("GD113", "error", "Values that fit the dtype of their param", subject="graph")

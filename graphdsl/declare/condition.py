@@ -9,7 +9,7 @@ import numpy as np
 
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.scalars import convert_scalar
-from graphdsl.errors import DeclarationError, Location
+from graphdsl.errors import DeclarationError, GraphdslError, Location
 
 if TYPE_CHECKING:
     from graphdsl.declare.store import Level
@@ -59,6 +59,17 @@ def require_condition(condition: Any, node: str | None) -> None:
             field="condition",
             value=f"{condition!r} of type {type(condition).__name__}",
             remedy="Declare one with graph.condition, and let a kernel set it with graphdsl.device.set_condition.",
+        )
+
+
+def refuse_condition(operand: Any, error: type[GraphdslError]) -> None:
+    """Refuse to give or ask the value of a condition, as if it were a param."""
+    if isinstance(operand, Condition):
+        raise error(
+            "the value of a condition is on the device, where kernels set it",
+            field=operand.name,
+            remedy="Pass a param to a kernel that sets the condition from it, with graphdsl.device.set_condition.",
+            location=operand.location,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from graphdsl.declare.attributes import ATTRIBUTES
 from graphdsl.declare.batch import checked_operations
+from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import require_event
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, kernel_arguments
 from graphdsl.declare.nodes import (
@@ -133,17 +134,37 @@ def _event(node: Node, name: str, value: Any) -> Any:
 
 def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
     """All arguments in order, or some by the names of the kernel's parameters."""
+    args = kernel_arguments(_merged(node, name, value), node.name, node.kernel)
+    _require_conditions(node, args)
+    return args
+
+
+def _merged(node: KernelNode, name: str, value: Any) -> Any:
+    """What `_kernel_args` is given, as all arguments in order."""
     if not isinstance(value, Mapping):
-        return kernel_arguments(value, node.name, node.kernel)
+        return value
     parameters = node.kernel.parameters
     merged = list(node.args)
     for parameter, operand in value.items():
         if parameter not in parameters:
-            problem = unknown_name(parameter, parameters, f"parameter of kernel {node.kernel.name}", UpdateError)
-            problem.node = node.name
-            raise problem
+            known = f"parameter of kernel {node.kernel.name}"
+            raise unknown_name(parameter, parameters, known, UpdateError, node=node.name, field=name)
         merged[parameters.index(parameter)] = operand
-    return kernel_arguments(tuple(merged), node.name, node.kernel)
+    return tuple(merged)
+
+
+def _require_conditions(node: KernelNode, args: tuple[Any, ...]) -> None:
+    """A number in the place of a condition would be taken for a handle, and what it points to be overwritten."""
+    for index, (before, after) in enumerate(zip(node.args, args)):
+        if isinstance(before, Condition) and not isinstance(after, Condition):
+            raise UpdateError(
+                "it is the condition that the kernel sets, and nothing else has its handle",
+                node=node.name,
+                field=node.argument_name(index),
+                value=repr(after),
+                remedy=f"Pass a condition of the graph, such as {before.name!r}, or leave the argument as it is.",
+                location=node.location,
+            )
 
 
 def _passed(node: HostNode | CapturedNode, name: str, value: Any) -> Any:
@@ -279,16 +300,16 @@ def can_disable(node: Node) -> bool:
     return CHANGES[type(node)].can_disable
 
 
-def require_can_disable(node: Node, enabled: bool) -> None:
-    """Refuse to enable or disable what an exec cannot skip."""
+def require_can_disable(node: Node) -> None:
+    """Refuse to disable what an exec cannot skip."""
     if can_disable(node):
         return
     kinds = [kind.kind for kind, row in CHANGES.items() if row.can_disable]
     raise UpdateError(
-        f"only {', '.join(kinds[:-1])} and {kinds[-1]} nodes can be enabled and disabled",
+        f"only {', '.join(kinds[:-1])} and {kinds[-1]} nodes can be disabled, and this one is of kind {node.kind}",
         node=node.name,
         field="enabled",
-        value=f"{enabled} for a {node.kind} node",
+        value=False,
         remedy=f"Name the nodes inside, such as '{node.name}/*'."
         if node.bodies
         else "Leave it in, or make two graphs.",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from graphdsl.check import check
+from graphdsl.declare.condition import refuse_condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.selection import selected
@@ -98,6 +99,7 @@ class ExecUpdates(ExecLife):
                 self._shadow.require_movable(name, adopted[name].address)
                 changes[name] = adopted[name].address
             else:
+                refuse_condition(self._plan.operands.get(name), UpdateError)
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         return changes, adopted
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from graphdsl.check import check
+from graphdsl.declare.condition import refuse_condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import Limits
 from graphdsl.declare.store import unknown_name
@@ -231,6 +232,7 @@ class GraphExec(ExecUpdates):
             return self._memory.kept[name]
         buffer = self._plan.buffers.get(name)
         if buffer is None:
+            refuse_condition(self._plan.operands.get(name), UpdateError)
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
         if buffer.allocated:
             raise UpdateError(

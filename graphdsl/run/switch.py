@@ -74,11 +74,10 @@ class Switches:
         thousands of times a second.
         """
         disabled = self._shadow.disabled
-        if (index in disabled) is not enabled:  # it is so already
-            require_can_disable(self._shadow.nodes[index], enabled)
-            return
         if not enabled:
-            require_can_disable(self._shadow.nodes[index], enabled)
+            require_can_disable(self._shadow.nodes[index])
+        if (index in disabled) is not enabled:  # it is so already
+            return
         self._sender.set_enabled((index,), enabled)
         (disabled.discard if enabled else disabled.add)(index)
         state = frozenset(disabled)
@@ -92,14 +91,16 @@ class Switches:
         """Enable or disable nodes, all of them or none.
 
         Empty nodes do nothing either way, and stay as they are; so does a child of which all nodes are chosen, too.
+        What cannot be disabled is enabled as it is.
         """
         nodes, wanted = self._shadow.nodes, set(indices)
         idle = {
             index for index in wanted if isinstance(nodes[index], EmptyNode) or self._is_chosen_whole(index, wanted)
         }
         chosen = sorted(wanted - idle)
-        for index in chosen:
-            require_can_disable(nodes[index], enabled)
+        if not enabled:
+            for index in chosen:
+                require_can_disable(nodes[index])
         changed = self._set(chosen, enabled)
         stale = self._stale()
         self._tell(stale)

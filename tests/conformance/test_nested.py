@@ -195,3 +195,41 @@ def test_an_exec_with_conditions_is_cloned_from_its_plan(device: Driver):
             each.launch()
             each.synchronize()
             assert each["out"].tolist() == [0x11] * 4
+
+
+def deciding() -> gd.Graph:
+    graph = gd.Graph("deciding")
+    out = graph.device_array("out", 4, np.int32)
+    with graph.sequence():
+        graph.kernel(decide, grid=1, block=1, args=(graph.condition("go", default=0), 1), name="decide")
+        with graph.if_(graph.operands["go"], name="branch") as body:
+            body.memset(out, 1, name="set")
+    return graph
+
+
+def test_no_number_takes_the_place_of_a_condition(device: Driver):
+    with deciding().instantiate(device) as exe:
+        for args in ({"which": 5}, {"which": np.uint64(5)}, (5, 1)):
+            with pytest.raises(gd.UpdateError, match="the condition that the kernel sets") as caught:
+                exe.node("decide").update(args=args)
+            assert (caught.value.node, caught.value.field) == ("decide", "argument 'which'")
+        exe.node("decide").update(args={"value": 0})
+
+
+def test_an_unknown_argument_is_named_with_its_node(device: Driver):
+    with deciding().instantiate(device) as exe, pytest.raises(gd.UpdateError, match=r"node 'decide', args = 'valu'"):
+        exe.node("decide").update(args={"valu": 0})
+
+
+def test_a_condition_has_no_value_on_the_host(device: Driver):
+    graph = deciding()
+    with graph.instantiate(device) as exe:
+        for asks in (lambda: exe["go"], lambda: exe.update(go=1), lambda: exe.update({"go": 1})):
+            with pytest.raises(gd.UpdateError, match="kernels set it") as caught:
+                asks()
+            assert caught.value.field == "go"
+            assert "Pass a param" in caught.value.remedy
+        assert not exe.preflight(go=1).ok
+    with pytest.raises(gd.CheckError, match="is a condition") as refused:
+        graph.instantiate(device, values={"go": 1})
+    assert [finding.code for finding in refused.value.report.errors] == ["GD112"]

@@ -127,6 +127,19 @@ def test_what_cannot_be_is_refused_whole(device, names, options, field):
         assert total(exe) == 2
 
 
+def test_what_cannot_be_disabled_is_enabled_as_it_is(device):
+    g = layers(1)
+    g.host(print, name="say")
+    with g.if_(g.condition("more", default=0), name="if") as body:
+        body.memset(g.device_array("y", 4, np.int32), 0, name="clear")
+    with g.instantiate(device) as exe:
+        exe.disable("layer0/*")
+        assert exe.enable("*").nodes == ("layer0/add0", "layer0/add1")
+        assert exe.enable("say", "if").nodes == ()
+        exe.node("say").enable()
+        assert total(exe) == 2
+
+
 def test_a_refusal_in_the_middle_leaves_all_as_it_was():
     device = gd.emulator()
     with layers().instantiate(device) as exe:
