@@ -24,7 +24,6 @@ from graphdsl.run.calls import Call
 from graphdsl.run.devices import targets
 from graphdsl.run.exec_updates import ExecUpdates
 from graphdsl.run.stream import stream_handle
-from graphdsl.run.turns import in_turn
 
 _logger = logging.getLogger("graphdsl")
 
@@ -74,7 +73,6 @@ class GraphExec(ExecUpdates):
         Where it runs.
     """
 
-    @in_turn("cloning")
     def clone(self) -> GraphExec:
         """Another exec of the same graph on the same device, which can run at the same time in another stream.
 
@@ -97,23 +95,23 @@ class GraphExec(ExecUpdates):
             If the driver refused; nothing is left behind.
         """
         self._require_usable()
-        shadow = self._shadow
-        # A node that an update made is this exec's own, and may be written to in place.
-        nodes = (
-            now if now is planned else now.replaced()
-            for now, planned in zip(shadow.nodes, self._plan.nodes, strict=True)
-        )
-        made = GraphExec(
-            replace(self._plan, nodes=tuple(nodes)),
-            self.device,
-            {name: shadow.values[name] for name in self._plan.params if name in shadow.values},
-            kernels=shadow.packing.kernels,  # types found anew could differ: an update converts to those of the kernel
-            bound=self._memory.bindings(shadow.values),
-        )
+        with self._turns.looking("cloning"):
+            shadow = self._shadow
+            # A node that an update made is this exec's own, and may be written to in place.
+            nodes = [
+                now if now is planned else now.replaced()
+                for now, planned in zip(shadow.nodes, self._plan.nodes, strict=True)
+            ]
+            now = replace(self._plan, nodes=tuple(nodes))
+            values = {name: shadow.values[name] for name in self._plan.params if name in shadow.values}
+            # Types found anew could differ: an update converts to those of the kernel.
+            kernels = tuple(shadow.packing.kernels)
+            bound, disabled = self._memory.bindings(shadow.values), sorted(shadow.disabled)
+        made = GraphExec(now, self.device, values, kernels=kernels, bound=bound)
         try:
-            made._switches.take_over(self._switches)
-            for index in sorted(shadow.disabled):
-                made._log.add("cuGraphNodeSetEnabled", shadow.nodes[index].name, isEnabled=0)
+            made._switches.take_over(disabled, self._switches)
+            for index in disabled:
+                made._log.add("cuGraphNodeSetEnabled", nodes[index].name, isEnabled=0)
         except BaseException:
             made.close()
             raise

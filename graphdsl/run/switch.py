@@ -113,9 +113,9 @@ class Switches:
         inside = (each for level in self._levels if level.owner == index for each in range(level.start, level.stop))
         return all(each in wanted for each in inside)
 
-    def take_over(self, other: Switches) -> None:
-        """Disable what is disabled in another exec of the graph; what was told of that one is not told again."""
-        self._set(sorted(other._shadow.disabled), False)
+    def take_over(self, disabled: Sequence[int], other: Switches) -> None:
+        """Disable what was disabled in another exec of the graph; what was told of that one is not told again."""
+        self._set(disabled, False)
         self._told |= other._told
 
     def _set(self, indices: Sequence[int], enabled: bool) -> Sequence[int]:

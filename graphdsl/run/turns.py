@@ -8,6 +8,7 @@ between the update and the launch of another thread. This module must not know w
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
@@ -17,8 +18,11 @@ from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
 from graphdsl.errors import GraphdslError
 from graphdsl.forks import tell_of_forks
 
-User = int | Literal[True] | None
+User = int | Literal[True, "looking"] | None
 """The thread whose turn it is; True if it has not said which it is, None if it is nobody's."""
+
+_MOMENT = 1e-4  # seconds
+_PATIENCE = 10.0
 
 
 class Turns:
@@ -34,8 +38,8 @@ class Turns:
 
     Attributes
     ----------
-    user : int, True or None
-        Whose turn it is.
+    user : int, True, "looking" or None
+        Whose turn it is; a thread that only looks has it for a moment.
     """
 
     __slots__ = ("__weakref__", "_name", "_waiting", "user")
@@ -50,16 +54,38 @@ class Turns:
         """Take the turn; gives whose it was, this thread's or nobody's, to be put back."""
         self._require_no_host_function(doing)
         me = get_ident()
-        before = self.user
-        if before is None or before == me:  # nothing comes between the question and the answer
-            self.user = me
-            return before
-        raise self._refused("another thread is in the middle of one")
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            before = self.user
+            if before is None or before == me:  # nothing comes between the question and the answer
+                self.user = me
+                return before
+            if before != "looking" or time.monotonic() > deadline:
+                raise self._refused("another thread is in the middle of one")
+            time.sleep(_MOMENT)
 
     @contextmanager
     def taken(self, doing: str) -> Iterator[None]:
         """Around a call; calls of the same thread inside of it are part of it."""
         before = self.claim(doing)
+        try:
+            yield
+        finally:
+            self.user = before
+
+    @contextmanager
+    def looking(self, doing: str) -> Iterator[None]:
+        """Around a look at the exec, for a moment: it waits for calls of other threads, and those wait for it."""
+        self._require_no_host_function(doing)
+        deadline = time.monotonic() + _PATIENCE
+        while self.user != get_ident():
+            if self.user is None:
+                self.user = "looking"
+                break
+            if time.monotonic() > deadline:
+                raise self._refused("another thread is in the middle of one")
+            time.sleep(_MOMENT)
+        before = None if self.user == "looking" else self.user
         try:
             yield
         finally:

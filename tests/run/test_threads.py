@@ -90,7 +90,6 @@ REFUSED = {
     **IN_THE_MIDDLE,
     "disable": lambda exe: exe.disable("first"),
     "disable a node": lambda exe: exe.node("first").disable(),
-    "clone": lambda exe: exe.clone(),
     "preflight": lambda exe: exe.preflight(gain=5.0),
     "update from": lambda exe: exe.update_from(adding()),
     "close": lambda exe: exe.close(),
@@ -129,6 +128,50 @@ def test_waiting_and_reading_are_not(middle):
             bounded(exe.synchronize)
             assert exe["out"].tolist() == [1.0] * 4
             assert exe["k"] in (0.0, 3.0)
+
+
+@pytest.mark.parametrize("middle", IN_THE_MIDDLE)
+def test_a_clone_waits_for_the_call_of_another_thread(middle):
+    device = Stopping()
+    with adding().instantiate(device) as exe:
+        exe["out"][:] = 0
+        made: list = []
+        with stopped(device, middle.split()[0], lambda: IN_THE_MIDDLE[middle](exe)):
+            thread = threading.Thread(target=lambda: made.append(exe.clone()), daemon=True)
+            thread.start()
+            thread.join(0.05)
+            assert not made
+        thread.join(PATIENCE)
+        (clone,) = made
+        with clone:
+            assert (clone["gain"], clone["k"]) == (exe["gain"], exe["k"])
+            assert clone.node("first").node.block == exe.node("first").node.block
+
+
+def test_clones_are_made_at_once_while_another_thread_launches():
+    with adding().instantiate(gd.emulator()) as exe:
+        exe["out"][:] = 0
+        done = threading.Event()
+
+        def use() -> None:
+            number = 0
+            while not done.is_set():
+                number += 1
+                exe.update(gain=float(number), k=float(number))
+                exe.launch()
+
+        def clone() -> None:
+            try:
+                for _ in range(10):
+                    with exe.clone() as made:
+                        assert made["gain"] == made["k"] or made["k"] == 0.0
+            finally:
+                cloned.append(1)
+                if len(cloned) == 3:
+                    done.set()
+
+        cloned: list[int] = []
+        at_once(use, clone, clone, clone)
 
 
 def test_calls_in_the_middle_of_a_wait_are_not_but_for_closing():
