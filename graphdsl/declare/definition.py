@@ -87,6 +87,8 @@ class Definition(OperandLevel):
 
         None stands for that which the graph is instantiated on.
         """
+        if not self.root.placed:
+            return _HOME
         memory = (
             operand.device
             for operand in self.operands.values()
@@ -515,6 +517,9 @@ class Definition(OperandLevel):
         full = self._node_name(name, form)
         made = tuple(self._body(f"{full}/{body}" if body else full) for body in bodies)
         return self._add(ConditionalNode(full, self, declared_here(), form, condition, made), after)
+
+
+_HOME: frozenset[int | None] = frozenset({None})
 
 
 def _last(array: Array) -> str:

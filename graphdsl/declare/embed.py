@@ -154,6 +154,7 @@ def bound_operands(graph: Definition, parent: Definition, node: str, bind: Mappi
             )
     for attributes in _attributes(graph):
         made(attributes)  # a window takes no array that follows a param
+    parent.root.placed |= graph.root.placed
     for name, operand in fresh.items():
         parent.operands[name] = _renamed(made, operand, name, parent)
     return made

@@ -168,7 +168,10 @@ class OperandLevel(Level):
 
     def _device_of(self, owner: Any) -> int | None:
         told = device_of(owner)
-        return self.device if told is None else told
+        if told is None:
+            return self.device
+        self.root.placed = True
+        return told
 
     def condition(self, name: str, default: int | None = None) -> Condition:
         """Declare a value that decides what a conditional node does; kernels set it.

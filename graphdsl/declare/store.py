@@ -45,6 +45,8 @@ class Level:
         of the node of this level.
     root : Level
         The graph that holds this body; the graph itself, if it is one.
+    placed : bool
+        Of a graph, True if anything in it may be on a device with a number; most graphs have none.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Level:
         if root is None:
             self._levels: list[Level] = [self]
             self._named: dict[str, Node] = {}  # the nodes of all levels
+            self.placed = False
             self._claims: dict[str, int] = {}  # names that a thread is about to give to a node
 
     @property
@@ -198,6 +201,7 @@ class Level:
         1
         """
         ordinal = checked_ordinal(device)
+        self.root.placed = True
         return _Block(lambda: self._open.devices.append(ordinal), lambda: self._open.devices.pop())
 
     @property

@@ -77,6 +77,8 @@ class Launches:
 
     def is_near(self, device: Driver) -> bool:
         """True if they are on the computer of a device: a GPU, or one emulator."""
+        if not self._device.emulated or not device.emulated:
+            return self._device.emulated is device.emulated
         return self._device.sibling(0) is device.sibling(0)
 
     def waited(self) -> None:
