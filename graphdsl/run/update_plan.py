@@ -139,7 +139,7 @@ class UpdatePlans:
 
     def _launch_key(self, index: int) -> Any:
         node: Any = self._nodes[index]
-        return node.grid, node.block, node.shared_bytes, node.attributes, self._packing.images[index]
+        return node.grid, node.block, node.shared_bytes, node.attributes, self._packing.kernels[index]
 
     def _group(self, value: Expr, dtype: np.dtype[Any], found: list[tuple[int, Site]]) -> Group:
         if dtype not in self._views:

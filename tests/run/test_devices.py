@@ -122,3 +122,15 @@ def test_graph_memory_is_shared_with_the_devices_that_use_it_when_it_is_built():
             exe.node("outside").update(args={"y": scratch.array})
         assert (caught.value.node, caught.value.value) == ("outside", "scratch")
         exe.node("inside").update(args={"x": scratch.array})
+
+
+def test_shared_memory_is_raised_on_each_device():
+    g = gd.Graph("shared")
+    size = g.param("size", np.int32, default=1024)
+    raw = g.host_array("raw", N, np.float32)
+    for number in (0, 1):
+        with g.on(number):
+            g.kernel(scale, grid=1, block=N, args=(raw, raw, np.float32(1), N), shared_bytes=size)
+    with g.instantiate(gd.emulator(devices=2)) as exe:
+        exe.update(size=100_000)
+        assert [kernel.allowed_shared_bytes for kernel in exe._shadow.packing.kernels] == [100_000, 100_000]
