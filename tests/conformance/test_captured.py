@@ -536,9 +536,11 @@ class TestOnGpu:
 
         def multiply(stream, x):
             with cupy.cuda.Stream.from_external(stream):
-                cupy.multiply(cupy.asarray(x), 5, out=cupy.asarray(x))
+                array = cupy.asarray(x)  # one object: of another one over the same memory CuPy would make a copy
+                cupy.multiply(array, 5, out=array)
 
-        cupy.multiply(cupy.ones(8, cupy.uint8), 5)  # CuPy compiles it at its first call
+        warm = cupy.ones(8, cupy.uint8)
+        cupy.multiply(warm, 5, out=warm)  # CuPy compiles it at its first call
         graph = self.of(multiply)
         graph.memset(graph.operands["x"], 3) >> graph.node("work")
         with graph.instantiate(gpu) as exe:
