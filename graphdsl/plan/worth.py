@@ -7,14 +7,15 @@ not promise: the model leaves out that nodes which run side by side slow each ot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import networkx as nx
 
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import EmptyNode, Node
-from graphdsl.declare.store import unknown_name
+from graphdsl.declare.store import Level
 from graphdsl.errors import DeclarationError
 from graphdsl.plan.order import canonical_order
 
@@ -61,7 +62,7 @@ class Worth:
     name : str
         Name of the graph.
     nodes : int
-        How many it has.
+        How many it has, with those inside of others.
     stream, graph : float
         From the start of the first launch to the end of the last node: launched one by one, and as a graph.
     stream_processor, graph_processor : float
@@ -155,7 +156,8 @@ def worth_it(
     definition : Definition
         One that has passed its checks.
     durations : dict of str to float, optional
-        GPU time of nodes in microseconds, by name: estimated, or taken from a profiler.
+        GPU time of nodes in microseconds, by name: estimated, or taken from a profiler. A node that holds others takes
+        what they take; of a conditional node that is the longest body, once, unless its own name is here.
     default : float
         GPU time of the nodes that ``durations`` does not name, in microseconds. Empty nodes take none.
     costs : Costs, optional
@@ -186,82 +188,99 @@ building after 1 run.
     False
     """
     costs = costs or Costs()
-    times = _durations(definition, durations or {}, default, costs.node_gap)
-    order = canonical_order(definition.dag)
-    launches = [0.0 if isinstance(_node(definition, name), EmptyNode) else costs.stream_launch for name in order]
-    path, nodes_on_it = _critical_path(definition.dag, order, times)
-    processor = _graph_processor(definition.dag, costs)
+    durations = durations or {}
+    for name in durations:
+        definition.node(name)  # refuses a name that is unknown
+    measured = _Measure(durations, default, costs).level(definition)
+    nodes = len(definition.all_nodes)
+    processor = costs.graph_launch + costs.graph_launch_node * nodes + costs.branch * (_width(definition.dag) - 1)
     return Worth(
         name=definition.name,
-        nodes=len(order),
-        stream=_stream_time(launches, [times[name] if launch else 0.0 for name, launch in zip(order, launches)]),
-        graph=processor + path,
-        stream_processor=sum(launches),
+        nodes=nodes,
+        stream=_stream_time(measured.steps),
+        graph=processor + measured.path,
+        stream_processor=sum(launch for launch, _ in measured.steps),
         graph_processor=processor,
-        work=sum(times.values()),
-        path=path,
-        critical_path=nodes_on_it,
-        build=costs.build_node * len(order),
+        work=measured.work,
+        path=measured.path,
+        critical_path=measured.names,
+        build=costs.build_node * nodes,
     )
 
 
-def _node(definition: Definition, name: str) -> Node:
-    found: Node = definition.dag.nodes[name]["node"]
-    return found
+class _Measured(NamedTuple):
+    """What a node takes, or a level: processor and GPU time of each launch, all work, and the longest path."""
+
+    steps: Sequence[tuple[float, float]] = ()
+    work: float = 0.0
+    path: float = 0.0
+    names: tuple[str, ...] = ()
 
 
-def _durations(definition: Definition, given: Mapping[str, float], default: float, gap: float) -> dict[str, float]:
-    """GPU time of each node, with the gap behind it."""
-    for name in given:
-        if name not in definition.dag:
-            raise unknown_name(name, definition.dag, "node")
-    times = {}
-    for name in definition.dag:
-        empty = isinstance(_node(definition, name), EmptyNode)
-        duration = given.get(name, 0.0 if empty else default)
+class _Measure:
+    """How long nodes take: as given, by default, or what is inside of them."""
+
+    def __init__(self, given: Mapping[str, float], default: float, costs: Costs) -> None:
+        self._given = given
+        self._default = default
+        self._costs = costs
+
+    def level(self, level: Level) -> _Measured:
+        """A graph or a body, its nodes in canonical order."""
+        measured: dict[str, _Measured] = {}
+        ends: dict[str, float] = {}
+        before: dict[str, str | None] = {}
+        for name in canonical_order(level.dag):
+            measured[name] = self._node(level.dag.nodes[name]["node"])
+            before[name] = max(level.dag.predecessors(name), key=ends.__getitem__, default=None)
+            last = before[name]
+            ends[name] = measured[name].path + (0.0 if last is None else ends[last])
+        names: list[str] = []
+        at = max(ends, key=ends.__getitem__, default=None)
+        while at is not None:
+            names += reversed(measured[at].names)
+            at = before[at]
+        return _Measured(
+            [step for each in measured.values() for step in each.steps],
+            sum(each.work for each in measured.values()),
+            max(ends.values(), default=0.0),
+            tuple(reversed(names)),
+        )
+
+    def _node(self, node: Node) -> _Measured:
+        inside = max(map(self.level, node.bodies), key=lambda body: body.path, default=None)
+        if inside is not None and node.name not in self._given:
+            return inside if inside.names else _Measured(names=(node.name,))
+        empty = isinstance(node, EmptyNode)
+        duration = self._given.get(node.name, 0.0 if empty else self._default)
         if not 0 <= duration < math.inf:
             raise DeclarationError(
                 "a duration is a number of microseconds, not negative",
-                node=name,
-                field="durations" if name in given else "default",
+                node=node.name,
+                field="durations" if node.name in self._given else "default",
                 value=duration,
                 remedy="Pass the GPU time of the node, as a profiler gives it.",
             )
-        times[name] = duration + gap
-    return times
+        time = duration + self._costs.node_gap
+        launches = [0.0 if empty else self._costs.stream_launch]
+        if inside is not None:  # launched as they are, and as long as was said
+            launches = [launch for launch, _ in inside.steps] or [0.0]
+        steps = [(launch, 0.0) for launch in launches[:-1]] + [(launches[-1], 0.0 if empty else time)]
+        return _Measured(steps, time, time, (node.name,))
 
 
-def _stream_time(launches: Iterable[float], times: Iterable[float]) -> float:
+def _stream_time(steps: Iterable[tuple[float, float]]) -> float:
     """When the last node ends: each begins once it is launched and the one before it has ended."""
     launched = ended = 0.0
-    for launch, time in zip(launches, times, strict=True):
+    for launch, time in steps:
         launched += launch
         ended = max(ended, launched) + time
     return ended
 
 
-def _critical_path(
-    dag: nx.DiGraph[str], order: Iterable[str], times: Mapping[str, float]
-) -> tuple[float, tuple[str, ...]]:
-    """The longest path by time, and how long it takes."""
-    ends: dict[str, float] = {}
-    before: dict[str, str | None] = {}
-    for name in order:
-        before[name] = max(dag.predecessors(name), key=ends.__getitem__, default=None)
-        last = before[name]
-        ends[name] = times[name] + (0.0 if last is None else ends[last])
-    path = []
-    at = max(ends, key=ends.__getitem__, default=None)
-    while at is not None:
-        path.append(at)
-        at = before[at]
-    return max(ends.values(), default=0.0), tuple(reversed(path))
-
-
-def _graph_processor(dag: nx.DiGraph[str], costs: Costs) -> float:
-    """Processor time of one launch; how many nodes may run side by side is taken from the widest level."""
-    width = max((len(level) for level in nx.topological_generations(dag)), default=1)
-    return costs.graph_launch + costs.graph_launch_node * len(dag) + costs.branch * (width - 1)
+def _width(dag: nx.DiGraph[str]) -> int:
+    """How many nodes may run side by side: that many are on the widest level."""
+    return max((len(level) for level in nx.topological_generations(dag)), default=1)
 
 
 def _names(path: tuple[str, ...]) -> str:

@@ -119,3 +119,45 @@ def test_bounds_hold_for_every_dag(found):
     assert worth.graph >= worth.path
     assert all(b in graph.dag.successors(a) for a, b in zip(worth.critical_path, worth.critical_path[1:]))
     assert worth.saved == pytest.approx(worth.stream - worth.graph)
+
+
+def test_a_child_is_what_is_inside():
+    inner = kernels("abc", [("a", "b"), ("a", "c")])
+    graph = Definition("outer")
+    graph.child(inner, name="first") >> graph.child(inner, name="second")
+    worth = worth_it(graph, {"second/c": 9.5}, default=1.5, costs=COSTS)
+    assert worth.nodes == 8
+    assert worth.stream_processor == pytest.approx(6 * 30)  # one by one there are no children
+    assert worth.work == pytest.approx(5 * 2 + 10)
+    assert worth.path == pytest.approx(2 + 2 + 2 + 10)
+    assert worth.critical_path == ("first/a", "first/b", "second/a", "second/c")
+    assert worth.build == pytest.approx(8 * 24)
+    told = worth_it(graph, {"second": 20.0}, default=1.5, costs=COSTS)
+    assert told.path == pytest.approx(2 + 2 + 20.5)
+    assert told.stream_processor == pytest.approx(6 * 30)
+
+
+def test_of_a_conditional_node_the_longest_body_counts_once():
+    graph = Definition("outer")
+    choice = graph.switch(graph.condition("which", default=0), 3, name="choice")
+    for case, count in ((0, 1), (1, 3)):
+        with choice.bodies[case].sequence():
+            for _ in range(count):
+                choice.bodies[case].kernel(lambda: None, grid=1, block=32, name=f"k{_}")
+    worth = worth_it(graph, default=1.5, costs=COSTS)
+    assert worth.nodes == 5
+    assert worth.work == worth.path == pytest.approx(3 * 2)
+    assert worth.stream_processor == pytest.approx(3 * 30)
+    assert worth.critical_path == ("choice/1/k0", "choice/1/k1", "choice/1/k2")
+    assert worth_it(graph, {"choice": 99.5}, costs=COSTS).path == pytest.approx(100)
+    with pytest.raises(DeclarationError) as caught:
+        worth_it(graph, {"choice/1/k0": -1.0}, costs=COSTS)
+    assert (caught.value.node, caught.value.field) == ("choice/1/k0", "durations")
+
+
+def test_what_holds_nothing_takes_nothing():
+    graph = Definition("outer")
+    graph.child(Definition("none"), name="child") >> graph.if_(graph.condition("c", default=0), name="if")
+    worth = worth_it(graph, costs=COSTS)
+    assert (worth.nodes, worth.work, worth.path, worth.stream) == (2, 0, 0, 0)
+    assert "costs" in str(worth)
