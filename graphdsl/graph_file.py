@@ -12,8 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from graphdsl.declare.store import unknown_name
@@ -66,18 +67,27 @@ def _split(spec: str) -> tuple[Path, str]:
 
 
 def _import(path: Path) -> ModuleType:
-    # The name is not the file's own: a file called numba.py must not take the place of the package.
-    spec = importlib.util.spec_from_file_location(f"graphdsl_file_{path.stem}", path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise GraphdslError(
             "a graph is declared in a Python file", field="FILE", value=path.name, remedy="Give a file ending in .py."
         )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    # The name is not the file's own: a file called numba.py must not take the place of the package.
+    name = f"graphdsl_file_{path.stem}"
+    loader = _Fresh(name, str(path))
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(path)))
+    module.__file__ = str(path)
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     with _explained(path, "importing the file failed", _GUARD):
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     return module
+
+
+class _Fresh(SourceFileLoader):
+    """Compiles a file as it is now: of one that was edited within a second Python may have the bytecode of before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _named(module: ModuleType, name: str, path: Path) -> Graph:

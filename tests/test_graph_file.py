@@ -1,3 +1,4 @@
+import os
 import sys
 import textwrap
 
@@ -193,3 +194,10 @@ def test_an_eager_signature_without_a_gpu_is_explained(file):
     assert "Numba asked for a GPU" in message
     assert "bare @cuda.jit" in message
     assert "signature=" in message
+
+
+def test_a_file_that_was_edited_within_a_second_is_read_as_it_is(file, tmp_path):
+    for name in ("one", "two", "six"):
+        path = file(f"import graphdsl as gd\ng = gd.Graph('{name}')\n")
+        os.utime(tmp_path / path, (1, 1))  # of one size and one time, as far as Python can tell
+        assert load_graph(path).name == name
