@@ -28,7 +28,7 @@ from graphdsl.errors import (
     MemoryFault,
     UpdateError,
 )
-from graphdsl.graph import Graph, cuda, default_device, emulator
+from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
 
 if TYPE_CHECKING:
     from graphdsl import device
@@ -67,6 +67,7 @@ __all__ = [
     "device",
     "device_array",
     "emulator",
+    "from_handle",
     "maximum",
     "memory_barrier",
     "minimum",

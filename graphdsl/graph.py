@@ -167,6 +167,57 @@ class Graph(Definition):
             return graph_exec.calls
 
 
+def from_handle(graph: Any, device: Driver | None = None, *, owner: Any = None, name: str = "imported") -> Graph:
+    """A graph that somebody else has built, as a graph of this package: drawn, checked, added to, instantiated.
+
+    It is read once, and stays as it is there. Kernel nodes keep the functions that are loaded, under their C++ names,
+    and take the bytes of their parameters; memory stays where it is, as external buffers ``mem0``, ``mem1`` and so on.
+
+    Parameters
+    ----------
+    graph : object
+        A ``CUgraph`` as an integer; a ``GraphDefinition`` or ``GraphBuilder`` of cuda.core; a ``torch.cuda.CUDAGraph``
+        made with ``keep_graph=True``; or a `GraphExec`.
+    device : Driver, optional
+        Whose driver knows the graph; by default that of a `GraphExec`, or the first GPU.
+    owner : object, optional
+        What else to keep alive, such as who owns the memory and the functions. What ``graph`` is, if it is no integer,
+        is kept in any case.
+    name : str
+        Name of the graph.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    DeclarationError
+        If it is no graph that can be looked into, or a node of it cannot be built again: conditional nodes, and those
+        that allocate and free.
+    DriverError
+        If the driver does not know the graph.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> g = Graph("small")
+    >>> _ = g.memset(g.device_array("x", 8, np.float32), 0, name="clear") >> g.empty(name="done")
+    >>> with g.instantiate(emulator()) as exe:
+    ...     imported = from_handle(exe)
+    >>> list(imported.dag.edges), imported.node("memset").destination
+    ([('memset', 'empty')], mem0: uint32[8] device)
+    """
+    from graphdsl.declare.imported import Keeper
+    from graphdsl.run.foreign_graph import graph_handle
+    from graphdsl.run.importing import import_graph
+
+    handle, kept, own = graph_handle(graph)
+    made = Graph(name)
+    import_graph(made, handle, device or own or cuda(0), Keeper((kept, owner) if kept and owner else kept or owner))
+    return made
+
+
 def cuda(ordinal: int = 0) -> CudaDevice:
     """A CUDA device; see `graphdsl.drivers.cuda.cuda_device`."""
     from graphdsl.drivers.cuda import cuda_device

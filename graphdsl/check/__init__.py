@@ -17,6 +17,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     conditionals,
     copies,
     devices,
+    imported,
     kernels,
     launch_attributes,
     memsets,

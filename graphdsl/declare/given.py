@@ -5,7 +5,6 @@ Updates take the same things and use the same functions. This module must not kn
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -186,13 +185,7 @@ def arguments(args: Any, node: str | None = None, kernel: Kernel | None = None) 
 def kernel_arguments(args: Any, node: str, kernel: Kernel) -> tuple[Any, ...]:
     """The arguments of a kernel node; structures as they are now, since whoever passes one can change it."""
     found = arguments(args, node, kernel)
-    return found if not isinstance(kernel, SourceKernel) else tuple(map(_as_it_is, found))
-
-
-def _as_it_is(argument: Any) -> Any:
-    if isinstance(argument, np.void):
-        return argument.copy()
-    return bytes(argument) if isinstance(argument, (ctypes.Structure, ctypes.Union, bytearray)) else argument
+    return found if not isinstance(kernel, SourceKernel) else tuple(map(kernel.held, range(len(found)), found))
 
 
 def _by_name(args: Mapping[Any, Any], node: str | None, kernel: Kernel) -> tuple[Any, ...]:

@@ -358,6 +358,34 @@ class HostNode(Node):
         return ((f"args[{index}]", arg) for index, arg in enumerate(self.args))
 
 
+class NativeHostNode(Node):
+    """A C function called on the host, as an imported graph has it.
+
+    Attributes
+    ----------
+    function, user_data : int
+        Its address, and what it is called with.
+    keeper : Keeper
+        What keeps both alive.
+    """
+
+    __slots__ = ("function", "keeper", "user_data")
+    kind = "host"
+
+    def __init__(
+        self, name: str, definition: Definition, location: Location, function: int, user_data: int, keeper: Any
+    ) -> None:
+        super().__init__(name, definition, location)
+        self.function = function
+        self.user_data = user_data
+        self.keeper = keeper
+
+    @property
+    def device(self) -> None:
+        """It runs on the host."""
+        return None
+
+
 class CapturedNode(Node):
     """Work that a library puts into a stream, recorded when the graph is instantiated.
 

@@ -6,11 +6,14 @@ anything.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from graphdsl.declare.c_types import Parameter, Pointer, Value, parse
 from graphdsl.declare.cpp import identifier, kernel_parameters
@@ -98,6 +101,12 @@ class SourceKernel(Kernel):
 
     def divisor(self, argument: int) -> int:
         return self.types[argument].divisor if self.types is not None and argument < len(self.types) else 1
+
+    def held(self, index: int, argument: Any) -> Any:
+        """An argument as a node holds it; a structure as it is now."""
+        if isinstance(argument, np.void):
+            return argument.copy()
+        return bytes(argument) if isinstance(argument, (ctypes.Structure, ctypes.Union, bytearray)) else argument
 
     def signed(self, signature: Any) -> SourceKernel:
         """The same kernel with other types declared."""

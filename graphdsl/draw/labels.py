@@ -23,6 +23,7 @@ from graphdsl.declare.nodes import (
     KernelNode,
     MemcpyNode,
     MemsetNode,
+    NativeHostNode,
     Node,
 )
 from graphdsl.declare.operands import Array, Buffer, Extent
@@ -102,6 +103,11 @@ def _copied_text(node: MemcpyNode) -> str:
 @essentials.register
 def _(node: MemsetNode) -> str:
     return f"{operand_text(node.destination)} = {operand_text(node.value)}"
+
+
+@essentials.register
+def _(node: NativeHostNode) -> str:
+    return "a C function"
 
 
 @essentials.register(HostNode)

@@ -77,6 +77,9 @@ class Driver(Protocol):
         That they do already is no error.
         """
 
+    def pointer_get_memory_type(self, address: Address) -> int | None:
+        """The ``CUmemorytype`` of memory (`cuPointerGetAttribute`); None for what the driver does not know."""
+
     def pointer_get_device(self, address: Address) -> int | None:
         """Number of the device that has the memory at an address (`cuPointerGetAttribute`); None of host memory."""
 
@@ -256,6 +259,42 @@ class Driver(Protocol):
 
     def graph_node_get_type(self, node: Handle) -> int:
         """What kind of node it is, a ``CUgraphNodeType`` (`cuGraphNodeGetType`)."""
+
+    def graph_get_edges(self, graph: Handle) -> tuple[list[Handle], list[Handle], np.ndarray[Any, Any]]:
+        """Source, target and `EDGE_DATA` of each edge of a graph (`cuGraphGetEdges`)."""
+
+    def graph_kernel_node_get_params(self, node: Handle, params: Address) -> None:
+        """Write what a kernel node was made from to a `KERNEL_NODE` (`cuGraphKernelNodeGetParams`).
+
+        What it points to belongs to the node.
+        """
+
+    def graph_memcpy_node_get_params(self, node: Handle, params: Address) -> None:
+        """Write what a memcpy node was made from to a `MEMCPY_NODE`, but the context (`cuGraphMemcpyNodeGetParams`)."""
+
+    def graph_memset_node_get_params(self, node: Handle, params: Address) -> None:
+        """Write what a memset node was made from to a `MEMSET_NODE`, but the context (`cuGraphMemsetNodeGetParams`)."""
+
+    def graph_host_node_get_params(self, node: Handle, params: Address) -> None:
+        """Write what a host node was made from to a `HOST_NODE` (`cuGraphHostNodeGetParams`)."""
+
+    def graph_event_record_node_get_event(self, node: Handle) -> Handle:
+        """The event that a node records (`cuGraphEventRecordNodeGetEvent`)."""
+
+    def graph_event_wait_node_get_event(self, node: Handle) -> Handle:
+        """The event that a node waits for (`cuGraphEventWaitNodeGetEvent`)."""
+
+    def kernel_get_function(self, kernel: Handle) -> Handle:
+        """The function that a kernel is in the context of the device (`cuKernelGetFunction`)."""
+
+    def func_get_name(self, function: Handle) -> str:
+        """The symbol of a function (`cuFuncGetName`)."""
+
+    def func_get_param_info(self, function: Handle) -> tuple[tuple[int, int], ...]:
+        """Offset and size in bytes of each parameter of a function (`cuFuncGetParamInfo`)."""
+
+    def func_get_attribute(self, function: Handle, attribute: int) -> int:
+        """An attribute of a function, by its ``CUfunction_attribute`` (`cuFuncGetAttribute`)."""
 
     # Running graphs
 

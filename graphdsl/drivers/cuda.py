@@ -35,6 +35,8 @@ from graphdsl.drivers.structs import (
     EMPTY,
     EXEC_UPDATE_RESULT,
     GENERIC,
+    HOST_NODE,
+    KERNEL_NODE,
     MEMCPY,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
@@ -214,6 +216,7 @@ class CudaDevice(OneByOne):
             self.limits = _limits(device)
         self.ordinal = ordinal
         self.name = f"{device.name} (cuda:{ordinal})"
+        self._functions: set[Handle] = set()  # kernels that others have loaded, in the driver's older form
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -246,16 +249,25 @@ class CudaDevice(OneByOne):
         if result and result != _PEER_ENABLED:
             raise _error("cuCtxEnablePeerAccess", int(result))
 
+    def pointer_get_memory_type(self, address: Address) -> int | None:
+        with self._current():
+            result, memory_type = driver.cuPointerGetAttribute(
+                driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address
+            )
+        if result == _INVALID_VALUE:  # ordinary host memory, which the driver does not know
+            return None
+        if result:
+            raise _error("cuPointerGetAttribute", int(result))
+        return int(memory_type)
+
     def pointer_get_device(self, address: Address) -> int | None:
         kinds = driver.CUpointer_attribute
+        memory_type = self.pointer_get_memory_type(address)
+        if memory_type is None:
+            return None
         with self._current():
-            result, memory_type = driver.cuPointerGetAttribute(kinds.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-            if result == _INVALID_VALUE:  # ordinary host memory, which the driver does not know
-                return None
-            if result:
-                raise _error("cuPointerGetAttribute", int(result))
             managed = _call(driver.cuPointerGetAttribute, kinds.CU_POINTER_ATTRIBUTE_IS_MANAGED, address)
-            if managed or int(memory_type) != MEMORY_TYPE_DEVICE:  # managed memory is every device's
+            if managed or memory_type != MEMORY_TYPE_DEVICE:  # managed memory is every device's
                 return None
             # Not through cuda.bindings, which gives 0 for every device.
             ordinal = np.zeros(1, np.int32)
@@ -277,8 +289,13 @@ class CudaDevice(OneByOne):
 
     def kernel_adopt(self, image: KernelImage) -> Handle:
         assert image.loaded is not None, image
+        handle = int(image.loaded.handle)
         with self._current():
-            return self._ready(int(image.loaded.handle))
+            if getattr(image.loaded, "is_function", False):
+                _call(driver.cuFuncLoad, handle)
+                self._functions.add(handle)
+                return handle
+            return self._ready(handle)
 
     def _ready(self, kernel: Handle) -> Handle:
         """The kernel, its code on the device: lazy loading would move that into the first launch."""
@@ -286,25 +303,33 @@ class CudaDevice(OneByOne):
         return kernel
 
     def kernel_get_param_info(self, kernel: Handle) -> tuple[tuple[int, int], ...]:
+        function = driver.cuFuncGetParamInfo if kernel in self._functions else driver.cuKernelGetParamInfo
+        return self._param_info(function, kernel)
+
+    def _param_info(self, function: Any, kernel: Handle) -> tuple[tuple[int, int], ...]:
         found: list[tuple[int, int]] = []
         with self._current():
             while True:
-                result, offset, size = driver.cuKernelGetParamInfo(kernel, len(found))
+                result, offset, size = function(kernel, len(found))
                 if result == _INVALID_VALUE:  # past the last parameter
                     return tuple(found)
                 if result:
-                    raise _error("cuKernelGetParamInfo", int(result))
+                    raise _error(function.__name__, int(result))
                 found.append((int(offset), int(size)))
 
     def kernel_set_max_shared_bytes(self, kernel: Handle, nbytes: int) -> None:
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        with self._current():
-            _call(driver.cuKernelSetAttribute, attribute, nbytes, kernel, self.ordinal)
+        self._set_attribute(kernel, "MAX_DYNAMIC_SHARED_SIZE_BYTES", nbytes)
 
     def kernel_allow_large_clusters(self, kernel: Handle) -> None:
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        self._set_attribute(kernel, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
+
+    def _set_attribute(self, kernel: Handle, name: str, value: int) -> None:
+        attribute = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         with self._current():
-            _call(driver.cuKernelSetAttribute, attribute, 1, kernel, self.ordinal)
+            if kernel in self._functions:
+                _call(driver.cuFuncSetAttribute, kernel, attribute, value)
+            else:
+                _call(driver.cuKernelSetAttribute, attribute, value, kernel, self.ordinal)
 
     def library_unload(self, library: Handle) -> None:
         with self._current():
@@ -501,6 +526,49 @@ class CudaDevice(OneByOne):
 
     def graph_node_get_type(self, node: Handle) -> int:
         return int(_call(driver.cuGraphNodeGetType, node))
+
+    def graph_get_edges(self, graph: Handle) -> tuple[list[Handle], list[Handle], np.ndarray[Any, Any]]:
+        *_, count = _call(driver.cuGraphGetEdges, graph)
+        sources, targets, data, _ = _call(driver.cuGraphGetEdges, graph, count)
+        rows = np.zeros(count, EDGE_DATA)
+        for row, each in zip(rows, data):
+            row["from_port"], row["to_port"], row["type"] = each.from_port, each.to_port, int(each.type)
+        return list(map(int, sources)), list(map(int, targets)), rows
+
+    def graph_kernel_node_get_params(self, node: Handle, params: Address) -> None:
+        found = _call(driver.cuGraphKernelNodeGetParams, node)
+        ctypes.memmove(params, found.getPtr(), KERNEL_NODE.itemsize)
+
+    def graph_memcpy_node_get_params(self, node: Handle, params: Address) -> None:
+        found = _call(driver.cuGraphMemcpyNodeGetParams, node)
+        ctypes.memmove(params, found.getPtr(), _context_offset(MEMCPY_NODE))
+
+    def graph_memset_node_get_params(self, node: Handle, params: Address) -> None:
+        found = _call(driver.cuGraphMemsetNodeGetParams, node)
+        ctypes.memmove(params, found.getPtr(), _context_offset(MEMSET_NODE))
+
+    def graph_host_node_get_params(self, node: Handle, params: Address) -> None:
+        found = _call(driver.cuGraphHostNodeGetParams, node)
+        ctypes.memmove(params, found.getPtr(), HOST_NODE.itemsize)
+
+    def graph_event_record_node_get_event(self, node: Handle) -> Handle:
+        return int(_call(driver.cuGraphEventRecordNodeGetEvent, node))
+
+    def graph_event_wait_node_get_event(self, node: Handle) -> Handle:
+        return int(_call(driver.cuGraphEventWaitNodeGetEvent, node))
+
+    def kernel_get_function(self, kernel: Handle) -> Handle:
+        with self._current():
+            return int(_call(driver.cuKernelGetFunction, kernel))
+
+    def func_get_name(self, function: Handle) -> str:
+        return _call(driver.cuFuncGetName, function).decode(errors="replace")  # type: ignore[no-any-return]
+
+    def func_get_param_info(self, function: Handle) -> tuple[tuple[int, int], ...]:
+        return self._param_info(driver.cuFuncGetParamInfo, function)
+
+    def func_get_attribute(self, function: Handle, attribute: int) -> int:
+        return int(_call(driver.cuFuncGetAttribute, driver.CUfunction_attribute(attribute), function))
 
     # Running graphs
 

@@ -159,7 +159,9 @@ FREE_NODE = np.dtype([("address", np.uint64)])
 OWNERSHIP_COPY, OWNERSHIP_MOVE = 0, 1
 """What becomes of the graph that a child node is made from."""
 
+NODE_TYPE_KERNEL, NODE_TYPE_MEMCPY, NODE_TYPE_MEMSET, NODE_TYPE_HOST = range(4)
 NODE_TYPE_CHILD = 4
+NODE_TYPE_EMPTY = 5
 NODE_TYPE_EVENT_WAIT = 6
 NODE_TYPE_EVENT_RECORD = 7
 BATCH_MEM_OP_NODE = np.dtype(
@@ -195,6 +197,10 @@ CONDITION_ASSIGN_DEFAULT = 1
 
 EXEC_UPDATE_RESULT = np.dtype([("result", np.uint32), ("padding", np.uint32), ("node", np.uint64), ("from", np.uint64)])
 """``CUgraphExecUpdateResultInfo``: what kept an exec from being updated, the node, and the dependency of it."""
+
+FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_REGISTERS, FUNC_BINARY_VERSION = 0, 1, 4, 6
+FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
+"""``CUfunction_attribute``."""
 
 KERNEL, MEMCPY, MEMSET, HOST, EMPTY, GENERIC, CHILD = range(7)
 """Kinds of node, as the seam counts them; `GENERIC` is all that is packed into a `NODE_PARAMS`, and so is a `CHILD`,

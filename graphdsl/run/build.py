@@ -60,6 +60,8 @@ class Parts:
         Where its nodes and its memory are.
     stream : int
         Its own stream.
+    graph : int
+        The driver's graph that it was made from.
     memory : Memory
         Where its buffers lie.
     hosts : HostCalls
@@ -78,6 +80,7 @@ class Parts:
 
     devices: Devices
     stream: Handle
+    graph: Handle
     memory: Memory
     hosts: HostCalls
     captures: Captures
@@ -193,7 +196,7 @@ def build(
     emitted = emit(made, graph, shadow, Shared(needs.values), devices, stream, resources, log)
     captures.built = True
     sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
-    return Parts(devices, stream, needs.memory, hosts, captures, held, retired, shadow, sender)
+    return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender)
 
 
 def _load(nodes: Sequence[Node], devices: Devices, log: CallLog) -> list[LoadedKernel | None]:

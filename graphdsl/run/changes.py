@@ -29,6 +29,7 @@ from graphdsl.declare.nodes import (
     KernelNode,
     MemcpyNode,
     MemsetNode,
+    NativeHostNode,
     Node,
 )
 from graphdsl.declare.operands import require_array
@@ -133,7 +134,7 @@ def _event(node: Node, name: str, value: Any) -> Any:
 
 
 def _kernel_args(node: KernelNode, name: str, value: Any) -> Any:
-    """All arguments in order, or some by the names of the kernel's parameters."""
+    """All arguments in order, or some by the names of the kernel's parameters, or by their numbers."""
     args = kernel_arguments(_merged(node, name, value), node.name, node.kernel)
     _require_conditions(node, args)
     return args
@@ -146,6 +147,9 @@ def _merged(node: KernelNode, name: str, value: Any) -> Any:
     parameters = node.kernel.parameters
     merged = list(node.args)
     for parameter, operand in value.items():
+        if type(parameter) is int and 0 <= parameter < len(merged):
+            merged[parameter] = operand
+            continue
         if parameter not in parameters:
             known = f"parameter of kernel {node.kernel.name}"
             raise unknown_name(parameter, parameters, known, UpdateError, node=node.name, field=name)
@@ -233,6 +237,7 @@ CHANGES: dict[type[Node], Changes] = {
         call="cuGraphExecChildGraphNodeSetParams",
         fields={"function": _function, "args": _passed, "emulate": _function_or_none},
     ),
+    NativeHostNode: Changes(fixed={"function": _NEW_EXEC}),
     EmptyNode: Changes(),
     ChildNode: Changes(fixed={"graph": f"Update the nodes inside by their names. {_NEW_EXEC}"}),
     EventRecordNode: Changes(call="cuGraphExecNodeSetParams", fields={"event": _event}),

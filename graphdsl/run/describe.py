@@ -24,6 +24,7 @@ from graphdsl.declare.nodes import (
     KernelNode,
     MemcpyNode,
     MemsetNode,
+    NativeHostNode,
     Node,
 )
 from graphdsl.plan import Plan
@@ -38,6 +39,7 @@ _OWN_CALLS: dict[type[Node], str] = {
     MemcpyNode: "cuGraphAddMemcpyNode",
     MemsetNode: "cuGraphAddMemsetNode",
     HostNode: "cuGraphAddHostNode",
+    NativeHostNode: "cuGraphAddHostNode",
     EmptyNode: "cuGraphAddEmptyNode",
 }
 """Kinds that have a call of their own; all others are added by ``cuGraphAddNode``."""
@@ -52,7 +54,7 @@ def describe_node(node: Node, image: KernelImage | None, devices: Devices) -> Ca
     return Call(_OWN_CALLS.get(type(node), "cuGraphAddNode"), node.name, (*fields, *said.items()))
 
 
-_NOWHERE = (HostNode, EmptyNode, ChildNode)
+_NOWHERE = (HostNode, NativeHostNode, EmptyNode, ChildNode)
 """What runs on no device, or on those of its nodes."""
 
 
@@ -100,6 +102,11 @@ def _(node: MemsetNode) -> Fields:
 @_fields.register
 def _(node: HostNode) -> Fields:
     return [("fn", name_of(node.function, type(node.function).__name__))]
+
+
+@_fields.register
+def _(node: NativeHostNode) -> Fields:
+    return [("fn", "a C function")]
 
 
 @_fields.register

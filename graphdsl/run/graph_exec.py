@@ -122,6 +122,12 @@ class GraphExec(ExecUpdates):
         """The driver calls that built the exec, or updated it from a graph last, in order; the same on every driver."""
         return self._log.calls()
 
+    @property
+    def graph_handle(self) -> int:
+        """The driver's graph (``CUgraph``) that the exec was made from, to be looked at; it lives as long as that."""
+        self._require_usable()
+        return self._parts.graph
+
     # Running
 
     def launch(self, stream: Any = None) -> None:

@@ -47,6 +47,8 @@ class LoadedKernel:
         What was loaded.
     device : Driver
         Where it is.
+    field : "kern" or "func"
+        The field of a node's struct that takes the handle.
     allowed_shared_bytes : int
         Dynamic shared memory that its nodes may have.
     """
@@ -57,6 +59,7 @@ class LoadedKernel:
         self.device = device
         self._lock = Lock()
         self._large_clusters = False
+        self.field = "func" if getattr(image.loaded, "is_function", False) else "kern"
         self.allowed_shared_bytes = device.limits.shared_bytes - image.shared_bytes
         if image.loaded is None:
             self._library = _library(image, device, log, said)

@@ -75,7 +75,7 @@ class NodeExec:
             For a kernel node ``grid``, ``block``, ``shared_bytes`` and ``args``; for a memcpy node ``destination``,
             ``source`` and ``nbytes``; for a memset node ``destination`` and ``value``; for a host node ``function``
             and ``args``. Values are what the declaring method of `Graph` takes. ``args`` of a kernel may be a
-            dict from parameter names to operands, which leaves the others as they are. A field that was an
+            dict from parameter names, or numbers, to operands, which leaves the others as they are. A field that was an
             expression and is set to a number no longer follows its params.
 
         Raises

@@ -29,6 +29,7 @@ from graphdsl.declare.nodes import (
     KernelNode,
     MemcpyNode,
     MemsetNode,
+    NativeHostNode,
     Node,
 )
 from graphdsl.drivers.structs import (
@@ -78,6 +79,7 @@ _KINDS: dict[type[Node], tuple[int, int]] = {
     KernelNode: (KERNEL, KERNEL_NODE.itemsize),
     MemcpyNode: (MEMCPY, MEMCPY_NODE.itemsize),
     MemsetNode: (MEMSET, MEMSET_NODE.itemsize),
+    NativeHostNode: (HOST, HOST_NODE.itemsize),
     HostNode: (HOST, HOST_NODE.itemsize),
     EmptyNode: (EMPTY, 0),
     CapturedNode: (CHILD, NODE_PARAMS.itemsize),
@@ -168,7 +170,8 @@ class Packing:
             own = np.array([offset for offset, _ in kernel.image.layout.parameters], np.int64)
             places = begins[:, None] // 8 + np.arange(len(own))
             words[places] = (address + parameters[:, None] + own).astype(np.uint64)
-            for name, value in (("kernel_params", address + begins), ("kern", kernel.handle), ("ctx", context)):
+            fields = (("kernel_params", address + begins), (kernel.field, kernel.handle), ("ctx", context))
+            for name, value in fields:
                 words[(structs + KERNEL_NODE.fields[name][1]) // 8] = value  # type: ignore[index]
 
     def write(self, index: int, node: Node, shared: Shared) -> None:
@@ -190,6 +193,8 @@ class Packing:
         elif isinstance(node, ConditionalNode):
             context = self._devices.contexts[node.device]
             self._put(index, (self._structs[index], conditional_template(node, shared, context)))
+        elif isinstance(node, NativeHostNode):
+            struct.pack_into("=QQ", self._bytes, self._structs[index], node.function, node.user_data)
         elif isinstance(node, EventNode):
             self._put(index, (self._structs[index], event_template(node, shared)))
         elif isinstance(node, AllocNode):

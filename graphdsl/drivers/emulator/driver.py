@@ -60,6 +60,7 @@ from graphdsl.drivers.emulator.problems import (
     Problem,
     UpdateProblem,
 )
+from graphdsl.drivers.emulator.queries import write_params
 from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.emulator.whole_update import update_whole
 from graphdsl.drivers.releases import settle
@@ -71,14 +72,30 @@ from graphdsl.drivers.structs import (
     CONDITIONAL_NODE,
     EDGE_DATA,
     FREE_NODE,
+    FUNC_BINARY_VERSION,
+    FUNC_MAX_DYNAMIC_SHARED_BYTES,
+    FUNC_MAX_THREADS,
+    FUNC_REGISTERS,
+    FUNC_SHARED_BYTES,
+    HOST_NODE,
+    KERNEL_NODE,
+    MEMCPY_NODE,
+    MEMORY_TYPE_DEVICE,
+    MEMORY_TYPE_HOST,
+    MEMSET_NODE,
     NODE_PARAMS,
     NODE_TYPE_ALLOC,
     NODE_TYPE_BATCH_MEM_OP,
     NODE_TYPE_CHILD,
     NODE_TYPE_CONDITIONAL,
+    NODE_TYPE_EMPTY,
     NODE_TYPE_EVENT_RECORD,
     NODE_TYPE_EVENT_WAIT,
     NODE_TYPE_FREE,
+    NODE_TYPE_HOST,
+    NODE_TYPE_KERNEL,
+    NODE_TYPE_MEMCPY,
+    NODE_TYPE_MEMSET,
     OWNERSHIP_MOVE,
     UNION_OFFSET,
     USE_NODE_PRIORITY,
@@ -259,7 +276,8 @@ class Emulator(OneByOne):
 
     @driver_call("cuKernelGetFunction")
     def kernel_adopt(self, image: KernelImage) -> Handle:
-        return self._add_kernel(image)
+        own = int(image.loaded.handle)
+        return own if own in self._machine.kernels else self._add_kernel(image)
 
     def _add_kernel(self, image: KernelImage) -> Handle:
         self._machine.device.require_runs(image)
@@ -377,6 +395,11 @@ class Emulator(OneByOne):
         if not self._peer_access:
             raise Problem(f"{self.name} does not reach the memory of {peer.limits.name}", PEER_ACCESS_UNSUPPORTED)
         self._machine.peers.add((self.ordinal, peer.ordinal))
+
+    @driver_call("cuPointerGetAttribute")
+    def pointer_get_memory_type(self, address: Address) -> int | None:
+        region = self._machine.space.find(address)
+        return None if region is None else {"device": MEMORY_TYPE_DEVICE, "pinned": MEMORY_TYPE_HOST}[region.kind]
 
     @driver_call("cuPointerGetAttribute")
     def pointer_get_device(self, address: Address) -> int | None:
@@ -601,7 +624,9 @@ class Emulator(OneByOne):
 
     def _add_node(self, graph: Handle, kind: NodeKind, params: Address) -> Handle:
         found = _known(self._graphs, graph, "graph")
-        node = Node(next(_handles), kind, kind.read(self._machine, params))
+        given = _STRUCTS.get(kind.name)
+        read = kind.read(self._machine, params)  # which refuses NULL
+        node = Node(next(_handles), kind, read, ctypes.string_at(params, given.itemsize) if given else b"")
         require_unfreed(self._machine, kind.addresses(node.params))
         found.add(node)
         return node.handle
@@ -666,6 +691,71 @@ class Emulator(OneByOne):
     @driver_call("cuGraphGetNodes")
     def graph_get_nodes(self, graph: Handle) -> list[Handle]:
         return list(_known(self._graphs, graph, "graph").nodes)
+
+    @driver_call("cuGraphGetEdges")
+    def graph_get_edges(self, graph: Handle) -> tuple[list[Handle], list[Handle], np.ndarray[Any, Any]]:
+        found = _known(self._graphs, graph, "graph").successors
+        edges = [(source, target, data) for source, targets in found.items() for target, data in targets.items()]
+        data = np.frombuffer(b"".join(data for *_, data in edges), EDGE_DATA)
+        return [source for source, *_ in edges], [target for _, target, _ in edges], data
+
+    @driver_call("cuGraphKernelNodeGetParams")
+    def graph_kernel_node_get_params(self, node: Handle, params: Address) -> None:
+        write_params(self._node(node), nodes.KERNEL, KERNEL_NODE, params)
+
+    @driver_call("cuGraphMemcpyNodeGetParams")
+    def graph_memcpy_node_get_params(self, node: Handle, params: Address) -> None:
+        write_params(self._node(node), transfers.MEMCPY, MEMCPY_NODE, params)
+
+    @driver_call("cuGraphMemsetNodeGetParams")
+    def graph_memset_node_get_params(self, node: Handle, params: Address) -> None:
+        write_params(self._node(node), transfers.MEMSET, MEMSET_NODE, params)
+
+    @driver_call("cuGraphHostNodeGetParams")
+    def graph_host_node_get_params(self, node: Handle, params: Address) -> None:
+        write_params(self._node(node), nodes.HOST, HOST_NODE, params)
+
+    @driver_call("cuGraphEventRecordNodeGetEvent")
+    def graph_event_record_node_get_event(self, node: Handle) -> Handle:
+        return self._event_of(node, EVENT_RECORD)
+
+    @driver_call("cuGraphEventWaitNodeGetEvent")
+    def graph_event_wait_node_get_event(self, node: Handle) -> Handle:
+        return self._event_of(node, EVENT_WAIT)
+
+    def _event_of(self, node: Handle, kind: NodeKind) -> Handle:
+        found = self._node(node)
+        if found.kind is not kind:
+            raise Problem(f"node {node:#x} is a {found.kind.name} node, not one of kind {kind.name}")
+        return int(found.params)
+
+    @driver_call("cuKernelGetFunction")
+    def kernel_get_function(self, kernel: Handle) -> Handle:
+        _known(self._machine.kernels, kernel, "kernel")
+        return kernel
+
+    @driver_call("cuFuncGetName")
+    def func_get_name(self, function: Handle) -> str:
+        return _known(self._machine.kernels, function, "kernel").image.entry
+
+    @driver_call("cuFuncGetParamInfo")
+    def func_get_param_info(self, function: Handle) -> tuple[tuple[int, int], ...]:
+        return _known(self._machine.kernels, function, "kernel").image.layout.parameters
+
+    @driver_call("cuFuncGetAttribute")
+    def func_get_attribute(self, function: Handle, attribute: int) -> int:
+        found = _known(self._machine.kernels, function, "kernel")
+        major, minor = found.image.target
+        known = {
+            FUNC_MAX_THREADS: found.image.max_threads,
+            FUNC_SHARED_BYTES: found.image.shared_bytes,
+            FUNC_REGISTERS: found.image.registers,
+            FUNC_BINARY_VERSION: 10 * major + minor,
+            FUNC_MAX_DYNAMIC_SHARED_BYTES: found.max_shared_bytes(self._machine.device),
+        }
+        if attribute not in known:
+            raise Problem(f"the emulator knows no attribute {attribute} of kernels", NOT_SUPPORTED)
+        return known[attribute]
 
     @driver_call("cuGraphNodeGetType")
     def graph_node_get_type(self, node: Handle) -> int:
@@ -811,13 +901,16 @@ class Emulator(OneByOne):
         found.enabled = bool(enabled)
 
 
+_STRUCTS = {"kernel": KERNEL_NODE, "memcpy": MEMCPY_NODE, "memset": MEMSET_NODE, "host": HOST_NODE}
+"""What nodes of these kinds are made from."""
+
 _NODE_TYPES = {
-    "kernel": 0,
-    "memcpy": 1,
-    "memset": 2,
-    "host": 3,
+    "kernel": NODE_TYPE_KERNEL,
+    "memcpy": NODE_TYPE_MEMCPY,
+    "memset": NODE_TYPE_MEMSET,
+    "host": NODE_TYPE_HOST,
     "child": NODE_TYPE_CHILD,
-    "empty": 5,
+    "empty": NODE_TYPE_EMPTY,
     "event wait": NODE_TYPE_EVENT_WAIT,
     "event record": NODE_TYPE_EVENT_RECORD,
     "alloc": NODE_TYPE_ALLOC,

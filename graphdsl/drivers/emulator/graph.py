@@ -39,17 +39,23 @@ class Node:
         What it does.
     params : object
         What it does it with, as its kind reads it.
+    given : bytes
+        The struct that it was made from; empty where nobody can ask for it.
     enabled : bool
         False if an exec skips it.
+    shown : object
+        What keeps the parameters of a kernel in place that somebody has asked for.
     """
 
-    __slots__ = ("enabled", "handle", "kind", "params")
+    __slots__ = ("enabled", "given", "handle", "kind", "params", "shown")
 
-    def __init__(self, handle: Handle, kind: NodeKind, params: Any) -> None:
+    def __init__(self, handle: Handle, kind: NodeKind, params: Any, given: bytes = b"") -> None:
         self.handle = handle
         self.kind = kind
         self.params = params
+        self.given = given
         self.enabled = True
+        self.shown: Any = None
 
 
 class Graph:
@@ -123,7 +129,7 @@ class Graph:
         made = Graph(root)
         renamed = {handle: new_handle() for handle in self.nodes}
         for handle, node in self.nodes.items():
-            made.add(Node(renamed[handle], node.kind, node.params))
+            made.add(Node(renamed[handle], node.kind, node.params, node.given))
             if handle in self.inner:
                 made.inner[renamed[handle]] = tuple(graph.clone(root, new_handle) for graph in self.inner[handle])
         for ours, theirs in ((self.successors, made.successors), (self.dependencies, made.dependencies)):
