@@ -58,7 +58,9 @@ app = typer.Typer(
 )
 
 File = Annotated[str, typer.Argument(metavar="FILE.py[:name]", help="A file, and the graph or function in it.")]
-Target = Annotated[str, typer.Option("--target", "-t", help="Compute capability, such as sm_80.")]
+Target = Annotated[
+    str, typer.Option("--target", "-t", help="Compute capability, such as sm_80; of several devices, sm_90,sm_80.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Operands = Annotated[bool, typer.Option("--operands", help="Draw buffers too.")]
 
@@ -100,7 +102,7 @@ def check(file: File, target: Target = "sm_90", as_json: AsJson = False) -> None
 
     Exit status 2 if there are errors; warnings and advice change nothing.
     """
-    report = _load(file).check(target)
+    report = _load(file).check(_targets(target))
     if as_json:
         found = {"graph": report.graph, "target": report.target, "ok": report.ok, "findings": report.to_json()}
         typer.echo(json.dumps(found, indent=2))
@@ -166,7 +168,7 @@ def show(
 @app.command()
 def trace(file: File, target: Target = "sm_90") -> None:
     """Print the driver calls that build a graph."""
-    for call in _load(file).trace(target):
+    for call in _load(file).trace(_targets(target)):
         typer.echo(call)
 
 
@@ -192,7 +194,7 @@ def run(
     shown = names or [
         name for name, operand in graph.operands.items() if getattr(operand, "space", "device") != "device"
     ]
-    with graph.instantiate(_device(device), values=values) as graph_exec:
+    with graph.instantiate(_device(device, graph), values=values) as graph_exec:
         operands = {name: graph_exec[name] for name in shown}  # before the launches: a name may be wrong
         start = time.perf_counter()
         for _ in range(launches):
@@ -268,12 +270,17 @@ def _load(file: str) -> gd.Graph:
     return load_graph(file)
 
 
-def _device(name: str) -> Driver | None:
+def _targets(text: str) -> Any:
+    """What `Graph.check` takes: one target, or those of several devices."""
+    return list(_names(text)) if "," in text else text
+
+
+def _device(name: str, graph: gd.Graph) -> Driver | None:
     kind, _, ordinal = name.partition(":")
     if name == "auto":
         return None
     if name == "emulator":
-        return gd.emulator()
+        return gd.emulator(devices=graph.least_devices)
     if kind == "cuda" and (ordinal.isdecimal() or name == "cuda"):
         return gd.cuda(int(ordinal or 0))
     raise GraphdslError(

@@ -147,7 +147,7 @@ class Graph(Definition):
         """
         from graphdsl.run.graph_exec import instantiate
 
-        return instantiate(self, default_device(_least_devices(self)) if device is None else device, values)
+        return instantiate(self, default_device(self.least_devices) if device is None else device, values)
 
     def trace(
         self, target: Target | list[Target] = "sm_90", *, values: Mapping[str, Any] | None = None
@@ -161,7 +161,7 @@ class Graph(Definition):
         values : dict, optional
             Values of params by name, instead of their defaults.
         """
-        several = None if isinstance(target, list) else _least_devices(self)
+        several = None if isinstance(target, list) else self.least_devices
         device = emulator(target=target, build_only=True, devices=several)
         with self.instantiate(device, values=values) as graph_exec:
             return graph_exec.calls
@@ -230,11 +230,6 @@ def emulator(**options: Any) -> Emulator:
     from graphdsl.drivers.emulator import Emulator
 
     return Emulator(**options)
-
-
-def _least_devices(definition: Definition) -> int:
-    """How many devices a computer has at least for which the graph is declared."""
-    return 1 + max(number or 0 for number in (None, *definition.devices))
 
 
 def default_device(devices: int = 1) -> Driver:

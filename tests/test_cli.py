@@ -379,3 +379,28 @@ def test_a_terminal_that_lacks_a_character_gets_the_rest(tmp_path):
         check=True,
     )
     assert ended.stdout.decode("latin-1").startswith("größe: 1 node, 0 edges\n??? ?  empty")
+
+
+SEVERAL = """
+    import numpy as np
+
+    import graphdsl as gd
+
+    g = gd.Graph("several")
+    out = g.host_array("out", 4, np.float32)
+    with g.on(1), g.sequence():
+        y = g.device_array("y", 4, np.float32)
+        g.memset(y, 1)
+        g.memcpy(out, y)
+"""
+
+
+def test_a_graph_over_several_devices(run):
+    assert run(SEVERAL, "check")[0] == 0
+    assert run(SEVERAL, "check", "-t", "sm_90,sm_80")[1].startswith(
+        "graph 'several' on device 0 (sm_90), device 1 (sm_80): "
+    )
+    assert "device=1" in run(SEVERAL, "trace", "-t", "sm_90,sm_80")[1]
+    status, said, _ = run(SEVERAL, "run", "--device", "emulator")
+    assert status == 0
+    assert "1, 1, 1, 1" in said

@@ -96,6 +96,20 @@ class Definition(OperandLevel):
         )
         return frozenset((*memory, *(node.device for node in self.root.all_nodes)))
 
+    @property
+    def least_devices(self) -> int:
+        """How many devices a computer must have for the graph.
+
+        Examples
+        --------
+        >>> graph = Definition()
+        >>> with graph.on(2):
+        ...     _ = graph.device_array("x", 4, "f4")
+        >>> graph.least_devices
+        3
+        """
+        return 1 + max(number or 0 for number in self.devices)
+
     # Nodes
 
     def kernel(

@@ -161,6 +161,11 @@ class Buffer(Array):
         return self._space
 
     @property
+    def place(self) -> str:
+        """Where the memory lives, with the number of the device if it has one."""
+        return self.space if self.device is None else f"device {self.device}"
+
+    @property
     def external(self) -> bool:
         """True if somebody else owns the memory."""
         return self.owner is not None
@@ -200,7 +205,7 @@ class Buffer(Array):
         return made
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)} {self.space}"
+        return f"{self.name}: {self.dtype}{list(self.shape)} {self.place}"
 
 
 class Bounds(NamedTuple):

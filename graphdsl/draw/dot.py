@@ -18,7 +18,7 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
-from graphdsl.draw.labels import count_text, described, operand_text, place_text, scope_path, short_name
+from graphdsl.draw.labels import count_text, described, operand_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
 from graphdsl.errors import DeclarationError, GraphdslError
 
@@ -368,7 +368,7 @@ def _operand_lines(definition: Definition, nodes: list[Node]) -> Iterator[str]:
 
 def _operand(buffer: Buffer) -> dict[str, Any]:
     return {
-        "label": _label(buffer.name, f"{buffer.dtype}{list(buffer.shape)} {place_text(buffer)}"),
+        "label": _label(buffer.name, f"{buffer.dtype}{list(buffer.shape)} {buffer.place}"),
         "shape": "cylinder" if buffer.space == "device" else "folder",
         "style": "filled",
         "fillcolor": "white",

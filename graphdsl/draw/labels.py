@@ -163,21 +163,6 @@ def described(node: Node, several: bool) -> str:
     return ", ".join(filter(None, (essentials(node), where)))
 
 
-def place_text(buffer: Buffer) -> str:
-    """Where a buffer lies.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from graphdsl.declare.definition import Definition
-    >>> graph = Definition()
-    >>> with graph.on(1):
-    ...     place_text(graph.device_array("x", 4, np.float32))
-    'device 1'
-    """
-    return buffer.space if buffer.device is None else f"device {buffer.device}"
-
-
 def operand_text(operand: Any) -> str:
     """An operand as a person would write it.
 

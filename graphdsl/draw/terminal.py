@@ -21,7 +21,7 @@ from graphdsl.declare.nodes import Node, named_operands
 from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
-from graphdsl.draw.labels import bytes_text, count_text, described, place_text
+from graphdsl.draw.labels import bytes_text, count_text, described
 
 _COLOURS = {
     "kernel": "cyan",
@@ -147,7 +147,7 @@ def operands(definition: Definition) -> Table:
 def _operand_cells(operand: Operand) -> tuple[str, str, str, str]:
     """Kind, type, size and default."""
     if isinstance(operand, Buffer):
-        kind = f"external, {place_text(operand)}" if operand.external else place_text(operand)
+        kind = f"external, {operand.place}" if operand.external else operand.place
         return kind, f"{operand.dtype}{list(operand.shape)}", bytes_text(operand.allocation_nbytes), ""
     if isinstance(operand, Event):
         return "external event" if operand.external else "event", "with timing" if operand.timing else "", "", ""

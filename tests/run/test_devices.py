@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import cuda
 
 import graphdsl as gd
 from graphdsl.run.devices import Devices, targets
 from tests.check.conftest import scale
 
 N = 16
+
+
+@cuda.jit
+def twice(x, y):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = 2 * x[i]
 
 
 def two(kernel_on: int = 1, memory_on: int = 1) -> gd.Graph:
@@ -134,3 +146,33 @@ def test_shared_memory_is_raised_on_each_device():
     with g.instantiate(gd.emulator(devices=2)) as exe:
         exe.update(size=100_000)
         assert [kernel.allowed_shared_bytes for kernel in exe._shadow.packing.kernels] == [100_000, 100_000]
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, 0, 1, 2]), st.booleans()), min_size=1, max_size=6), st.integers(0, 2))
+@settings(max_examples=25, deadline=None)
+def test_a_chain_gives_the_same_wherever_its_links_are(links, home):
+    """Each link is an array on a device, copied to from the one before or doubled from it by a kernel."""
+    g = gd.Graph("chain")
+    raw, out = g.host_array("raw", N, np.float32), g.host_array("out", N, np.float32)
+    expected = 1.0
+    last = raw
+    with g.sequence():
+        for number, (device, doubled) in enumerate(links):
+            with nullcontext() if device is None else g.on(device):
+                here = g.device_array(f"x{number}", N, np.float32)
+                if doubled:
+                    g.kernel(twice, grid=1, block=N, args=(last, here))
+                    expected *= 2
+                else:
+                    g.memcpy(here, last)
+            last = here
+        g.memcpy(out, last)
+    device = gd.emulator(devices=3).sibling(home)
+    with g.instantiate(device) as exe:
+        exe["raw"][:] = 1
+        exe.launch()
+        exe.synchronize()
+        assert set(exe["out"].tolist()) == {expected}
+        assert [exe[f"x{i}"].device.ordinal for i in range(len(links))] == [
+            home if number is None else number for number, _ in links
+        ]
