@@ -6,25 +6,14 @@ definition is like any other. This module must not change the graph that it read
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from graphdsl.compile.demangle import demangled, title_of
-from graphdsl.declare.attributes import Access, AccessPolicy, ClusterPolicy, LaunchAttributes, SyncDomain
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
-from graphdsl.declare.imported import (
-    FunctionAttributes,
-    ImportedKernel,
-    Keeper,
-    LoadedFunction,
-    ParameterPlace,
-    RawBytes,
-    RawMemory,
-)
+from graphdsl.declare.imported import Keeper, RawMemory
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.nodes import (
     ChildNode,
@@ -41,21 +30,8 @@ from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import declared_here
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.structs import (
-    ACCESS_POLICY_WINDOW,
-    ATTRIBUTE_VALUES,
-    CLUSTER_DIMENSION,
-    CLUSTER_SCHEDULING_POLICY,
-    COOPERATIVE,
     EDGE_TYPE_PROGRAMMATIC,
-    FUNC_BINARY_VERSION,
-    FUNC_MAX_DYNAMIC_SHARED_BYTES,
-    FUNC_MAX_THREADS,
-    FUNC_REGISTERS,
-    FUNC_SHARED_BYTES,
     HOST_NODE,
-    KERNEL_NODE,
-    MEM_SYNC_DOMAIN,
-    MEM_SYNC_DOMAIN_MAP,
     MEMCPY_NODE,
     MEMORY_TYPE_DEVICE,
     MEMORY_TYPE_HOST,
@@ -72,15 +48,13 @@ from graphdsl.drivers.structs import (
     NODE_TYPE_KERNEL,
     NODE_TYPE_MEMCPY,
     NODE_TYPE_MEMSET,
-    PREFERRED_CLUSTER_DIMENSION,
-    PRIORITY,
 )
-from graphdsl.errors import DeclarationError, DriverError
+from graphdsl.errors import DeclarationError
 from graphdsl.plan.levels import PORTS
+from graphdsl.run.imported_kernels import KernelReader
 
 _BYTE = np.dtype(np.uint8)
 _MEMORY_TYPE_ARRAY = 3
-_BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 
 _REFUSED = {
     NODE_TYPE_ALLOC: "memory that a graph allocates is that graph's alone",
@@ -125,7 +99,7 @@ class _Importer:
         self._device = device
         self._keeper = keeper
         self._location = declared_here()
-        self._kernels: dict[tuple[Handle, bool], ImportedKernel] = {}
+        self._kernels = KernelReader(device, keeper, self._window)
         self._buffers: dict[Any, Buffer] = {}
         self._events: dict[Handle, Event] = {}
 
@@ -161,24 +135,12 @@ class _Importer:
 
     def kernel(self, definition: Definition, handle: Handle, where: str) -> Node:
         """A kernel node: its function as it is loaded, its parameters as bytes."""
-        row = np.zeros(1, KERNEL_NODE)
-        self._device.graph_kernel_node_get_params(handle, row.ctypes.data)
-        fields = row[0]
-        number = self._number_of(int(fields["ctx"]), where)
-        kernel = self._kernel(int(fields["func"]), int(fields["kern"]))
+        found = self._kernels.read(handle, where)
+        launch = (found.grid, found.block, found.shared_bytes)
         made: KernelNode = self._add(
-            definition,
-            KernelNode,
-            kernel.short,
-            kernel,
-            tuple(fields["grid"].tolist()),
-            tuple(fields["block"].tolist()),
-            int(fields["shared_bytes"]),
-            _parameters(fields, kernel.origin.arguments_info, where),
-            None,
-            self._attributes(handle),
+            definition, KernelNode, found.kernel.short, found.kernel, *launch, found.args, None, found.attributes
         )
-        made.on = number
+        made.on = self._number_of(found.context, where)
         return made
 
     def _number_of(self, context: Handle, where: str) -> int | None:
@@ -196,49 +158,6 @@ class _Importer:
             value=f"{context:#x}",
             remedy="Build the graph in primary contexts, which the CUDA runtime and most libraries use.",
         )
-
-    def _kernel(self, function: Handle, kernel: Handle) -> ImportedKernel:
-        """The kernel of a handle; one object for all its nodes."""
-        key = (function, True) if function else (kernel, False)
-        if key not in self._kernels:
-            device = self._device
-            own = function or device.kernel_get_function(kernel)
-            symbol = device.func_get_name(own)
-            name = demangled(symbol)
-            attributes = FunctionAttributes(
-                device.func_get_attribute(own, FUNC_REGISTERS),
-                device.func_get_attribute(own, FUNC_SHARED_BYTES),
-                device.func_get_attribute(own, FUNC_MAX_THREADS),
-                device.func_get_attribute(own, FUNC_MAX_DYNAMIC_SHARED_BYTES),
-                device.func_get_attribute(own, FUNC_BINARY_VERSION),
-            )
-            places = tuple(ParameterPlace(*place) for place in device.func_get_param_info(own))
-            loaded = LoadedFunction(*key, name, attributes, places, self._keeper)
-            self._kernels[key] = ImportedKernel(loaded, symbol, title_of(name))
-        return self._kernels[key]
-
-    def _attributes(self, handle: Handle) -> LaunchAttributes | None:
-        """The launch attributes of a node that are not as the driver has them by default."""
-        given: dict[str, Any] = {}
-        for number, dtype in ATTRIBUTE_VALUES.items():
-            value = np.zeros(1, dtype)
-            try:
-                self._device.graph_kernel_node_get_attribute(handle, number, value.ctypes.data)
-            except DriverError:  # an older driver, or a device without it: then no node has it
-                continue
-            given |= _ATTRIBUTES[number](self, value[0])
-        given = {name: value for name, value in given.items() if value is not None}
-        if "preferred_cluster" in given and given["preferred_cluster"] == given.get("cluster"):
-            del given["preferred_cluster"]
-        return LaunchAttributes(**given) if given else None
-
-    def _window(self, value: np.void) -> dict[str, Any]:
-        nbytes = int(value["nbytes"])
-        if not nbytes:
-            return {}
-        array = self._memory(int(value["base"]), (nbytes,), (1,), _BYTE, MEMORY_TYPE_DEVICE)
-        hit, miss = (get_args(Access)[int(value[field])] for field in ("hit", "miss"))
-        return {"access_policy": AccessPolicy(array, float(value["hit_ratio"]), hit, miss)}
 
     # Memory
 
@@ -280,6 +199,10 @@ class _Importer:
         array = self._memory(int(fields["destination"]), shape, strides, dtype, MEMORY_TYPE_DEVICE)
         value = int(fields["value"]) % 2 ** (8 * dtype.itemsize)
         return self._add(definition, MemsetNode, "memset", array, value)  # type: ignore[no-any-return]
+
+    def _window(self, address: int, nbytes: int) -> Buffer:
+        """The window of an access policy."""
+        return self._memory(address, (nbytes,), (1,), _BYTE, MEMORY_TYPE_DEVICE)
 
     def _memory(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any], declared: int
@@ -364,73 +287,6 @@ _READERS: dict[int, Callable[[_Importer, Definition, Handle, str], Node]] = {
     NODE_TYPE_EVENT_RECORD: _Importer.event_record,
     NODE_TYPE_EVENT_WAIT: _Importer.event_wait,
 }
-
-
-def _dims(name: str) -> Callable[[_Importer, np.void], dict[str, Any]]:
-    def read(importer: _Importer, value: np.void) -> dict[str, Any]:
-        dims = tuple(value["dims"].tolist())
-        return {name: dims if max(dims) > 1 else None}
-
-    return read
-
-
-def _choice(name: str, field: str, options: Any) -> Callable[[_Importer, np.void], dict[str, Any]]:
-    return lambda importer, value: {name: get_args(options)[int(value[field])] if value[field] else None}
-
-
-_ATTRIBUTES: dict[int, Callable[[_Importer, np.void], dict[str, Any]]] = {
-    ACCESS_POLICY_WINDOW: _Importer._window,
-    COOPERATIVE: lambda importer, value: {"cooperative": True if value["cooperative"] else None},
-    CLUSTER_DIMENSION: _dims("cluster"),
-    CLUSTER_SCHEDULING_POLICY: _choice("cluster_policy", "policy", ClusterPolicy),
-    PRIORITY: lambda importer, value: {"priority": int(value["priority"]) or None},
-    MEM_SYNC_DOMAIN_MAP: lambda importer, value: {
-        "sync_domain_map": _domains(int(value["default"]), int(value["remote"]))
-    },
-    MEM_SYNC_DOMAIN: _choice("sync_domain", "domain", SyncDomain),
-    PREFERRED_CLUSTER_DIMENSION: _dims("preferred_cluster"),
-}
-"""How the value of an attribute is read; None stands for what the driver has by default."""
-
-
-def _domains(default: int, remote: int) -> tuple[int, int] | None:
-    return None if (default, remote) in ((0, 1), (0, 0)) else (default, remote)
-
-
-def _parameters(fields: np.void, places: tuple[ParameterPlace, ...], where: str) -> tuple[RawBytes, ...]:
-    """The bytes of each parameter: each has an address, or all lie in one buffer."""
-    pointers, extra = int(fields["kernel_params"]), int(fields["extra"])
-    if pointers:
-        addresses = [_word(pointers + 8 * index) for index in range(len(places))]
-    elif extra:
-        buffer = _buffer(extra, where)
-        addresses = [buffer + place.offset for place in places]
-    elif places:
-        raise DeclarationError(
-            "the driver does not say what the kernel is given",
-            node=where,
-            field="kernelParams",
-            value="NULL",
-            remedy="Build the node with kernelParams.",
-        )
-    else:
-        addresses = []
-    return tuple(RawBytes(ctypes.string_at(address, place.size)) for address, place in zip(addresses, places))
-
-
-def _buffer(extra: int, where: str) -> int:
-    """The buffer among the options of a launch: pairs of a number and a value, up to a 0."""
-    while key := _word(extra):
-        if key == _BUFFER_POINTER:
-            return _word(extra + 8)
-        extra += 16
-    raise DeclarationError(
-        "the options of the launch name no buffer of parameters", node=where, field="extra", remedy="Use kernelParams."
-    )
-
-
-def _word(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
 
 
 def _not_importable(where: str, kind: int) -> DeclarationError:

@@ -206,7 +206,7 @@ def test_an_exec_is_updated_as_a_whole(device: Driver):
 
 
 def test_a_captured_node_is_not_disabled(device: Driver):
-    with filling(7).instantiate(device) as exe, pytest.raises(UpdateError, match="enabled and disabled"):
+    with filling(7).instantiate(device) as exe, pytest.raises(UpdateError, match="can be disabled"):
         exe.node("fill").disable()
 
 
