@@ -5,6 +5,7 @@ This module must not launch or update anything.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from graphdsl import forks
 from graphdsl.declare.scalars import scalar_converter
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.releases import release
-from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, UpdateError
+from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import Parts, build
@@ -69,11 +70,17 @@ class ExecLife:
         self._launches = Launches(made.name, device)
         with ExitStack() as resources, building(made, device):
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
-            self._ending = _Ending(device, self._pending, parts.hosts, resources.pop_all())
-        self._finalizer = weakref.finalize(self, release, self._ending.unseen)
+            self._end_by(_Ending(device, self._pending, parts.hosts, resources.pop_all()))
         if not device.survives_fork:
             forks.tell_of_forks(self)
         self._take(made, parts)
+        _alive.add(self)
+
+    def _end_by(self, ending: _Ending) -> None:
+        """Say what is to do at the end, and let it be done when the exec is dropped."""
+        self._ending = ending
+        self._finalizer = weakref.finalize(self, release, ending.unseen)
+        self._finalizer.atexit = False  # see `_end_all`
 
     def _take(self, made: Plan, parts: Parts) -> None:
         """Become what was built."""
@@ -107,8 +114,8 @@ class ExecLife:
             parts.shadow.disabled.update(indices)
             ending = _Ending(self.device, self._pending, parts.hosts, resources.pop_all())
         self._finalizer.detach()
-        before, self._ending = self._ending, ending
-        self._finalizer = weakref.finalize(self, release, ending.unseen)
+        before = self._ending
+        self._end_by(ending)
         self._log = log
         self._take(made, parts)
         before.run()
@@ -178,6 +185,25 @@ class ExecLife:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self.device.name}: {len(self._plan.nodes)} nodes>"
+
+
+_alive: weakref.WeakSet[ExecLife] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """At the end of the interpreter: what is in flight is waited for, and no thread that goes on launches any more."""
+    execs = list(_alive)
+    for each in execs:
+        if each._unusable is None:
+            each._lose("the interpreter is ending", "End the threads that use it before.")
+    for each in execs:
+        try:
+            with each._turns.looking("ending"):  # not in the middle of a call of another thread
+                if each._finalizer.detach() is not None:
+                    each._ending.unseen()
+        except GraphdslError as problem:
+            _logger.error("an exec could not be closed at the end of the program: %s", problem)
 
 
 def _refuse(why: str, name: str, remedy: str) -> NoReturn:

@@ -70,12 +70,13 @@ def test_while_a_thread_launches(device):
         while True:
             exe.launch()
 
-    exe = calling(int)
+    exe, other = calling(int), calling(slow, ("node",))
     threading.Thread(target=work, daemon=True).start()
     time.sleep(0.2)
+    other.launch()  # which is waited for, while the thread goes on
     print("end")
     """
-    assert ran(device, source) == ["end"]
+    assert ran(device, source) == ["end", "node"]
 
 
 def test_what_host_nodes_raise(device):
