@@ -25,7 +25,7 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.declare.interop import host_bytes
 from graphdsl.declare.limits import LARGE_PARAMETER_BYTES, MAX_CLUSTER, PREFERRED_CLUSTERS_SINCE, Limits
 from graphdsl.drivers.base import Address, Handle, OneByOne, require_device
-from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function
+from graphdsl.drivers.host_threads import REMEDY, RULE, in_host_function, threads
 from graphdsl.drivers.results import RESULTS, UPDATE_RESULTS, ExecUpdateError, InstantiateError, driver_error
 from graphdsl.drivers.structs import (
     ATTRIBUTE_VALUE_BYTES,
@@ -63,7 +63,6 @@ _SET_CALLS = tuple(
 _three_words = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
 
 _INVALID_VALUE = driver.CUresult.CUDA_ERROR_INVALID_VALUE
-_NOT_PERMITTED = driver.CUresult.CUDA_ERROR_NOT_PERMITTED
 _NOT_READY = driver.CUresult.CUDA_ERROR_NOT_READY
 _THREAD_LOCAL = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _GRAPH_OFFSET = UNION_OFFSET + int(CHILD_GRAPH_NODE.fields["graph"][1])  # type: ignore[index]
@@ -86,7 +85,8 @@ _LIMITS = {
 }
 _LARGE_PARAMETERS_SINCE = 12010
 
-_NOT_INITIALIZED = 3, "CUDA_ERROR_NOT_INITIALIZED"  # what the driver gives in a forked child, where it gives anything
+_NOT_INITIALIZED = 3  # what the driver gives in a forked child, where it gives anything
+_NOT_PERMITTED = 800  # and in a host node
 
 _is_forked = False
 """True in a child of a process that had started CUDA: the driver is not asked there."""
@@ -104,8 +104,6 @@ if hasattr(os, "register_at_fork"):
 
 def _error(call: str, code: int) -> DriverError:
     """The error for a result code; of one that the table lacks, the driver's own words are told."""
-    if code == _NOT_PERMITTED and in_host_function():
-        return driver_error(call, code, RULE, REMEDY)
     if code in RESULTS or code not in set(driver.CUresult):
         return driver_error(call, code)
     result = driver.CUresult(code)
@@ -113,10 +111,18 @@ def _error(call: str, code: int) -> DriverError:
     return driver_error(call, code, (text or b"").decode() or None, name=(name or b"").decode() or None)
 
 
+def _require_allowed(call: str) -> None:
+    """Refuse calls that would hang or crash: in a forked child, and in a host node (driver 580 hangs there)."""
+    if _is_forked:
+        raise driver_error(call, _NOT_INITIALIZED, forks.RULE, forks.REMEDY)
+    if in_host_function():
+        raise driver_error(call, _NOT_PERMITTED, RULE, REMEDY)
+
+
 def _call(function: Any, *args: Any) -> Any:
     """Call the driver; gives its outputs (none, one, or a tuple) and raises `DriverError` on a bad code."""
-    if _is_forked:
-        raise DriverError(function.__name__, *_NOT_INITIALIZED, forks.RULE, remedy=forks.REMEDY)
+    if _is_forked or threads:
+        _require_allowed(function.__name__)
     result, *outputs = function(*args)
     if result:
         raise _error(function.__name__, int(result))
@@ -423,6 +429,7 @@ class CudaDevice(OneByOne):
         _call(driver.cuEventRecord, event, stream)
 
     def event_query(self, event: Handle) -> bool:
+        _require_allowed("cuEventQuery")
         (result,) = driver.cuEventQuery(event)
         if result and result != _NOT_READY:
             raise _error("cuEventQuery", int(result))

@@ -9,6 +9,7 @@ import pytest
 
 import graphdsl as gd
 from graphdsl.drivers import cuda
+from graphdsl.drivers.host_threads import host_function
 from tests.conformance import kernels
 from tests.conformance.test_run import demo_graph
 
@@ -39,6 +40,15 @@ def test_a_device_that_is_not_there_is_refused_with_the_emulator_as_remedy(ordin
 def test_a_device_is_given_by_its_number(ordinal):
     with pytest.raises(gd.GraphdslError, match="number"):
         gd.cuda(ordinal)
+
+
+def test_in_a_host_node_the_driver_is_not_asked():
+    """Some of its functions refuse there, and others hang."""
+    with host_function():
+        for function in (cuda.driver.cuStreamSynchronize, cuda.driver.cuMemAlloc):
+            with pytest.raises(gd.DriverError, match="a host node may make no driver calls") as caught:
+                cuda._call(function, 0)
+            assert (caught.value.call, caught.value.code) == (function.__name__, 800)
 
 
 @pytest.mark.gpu
