@@ -13,7 +13,7 @@ from graphdsl.declare.batch import memory_barrier, wait_value, write_value
 from graphdsl.declare.expressions import Expr, Param, cdiv, maximum, minimum
 from graphdsl.declare.foreign import triton
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Buffer, View
 from graphdsl.declare.sources import SourceKernel, cubin, cuda_source, ptx
 from graphdsl.errors import (

@@ -38,7 +38,7 @@ from graphdsl.check.subjects import Launch, Launches, Subject, Switched
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import Limits, Target
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.declare.selection import selected
 from graphdsl.declare.targets import Targets, targets_of
 from graphdsl.errors import DeclarationError, Location

@@ -10,14 +10,9 @@ import networkx as nx
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.nodes import (
-    AllocNode,
-    ChildNode,
-    ConditionalNode,
-    FreeNode,
-    Node,
-    named_operands,
-)
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import AllocNode, FreeNode, named_operands
 from graphdsl.declare.operands import Buffer
 
 

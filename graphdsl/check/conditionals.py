@@ -12,7 +12,9 @@ from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.check.subjects import uses_of
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.nodes import ConditionalNode, KernelNode, MemcpyNode, MemsetNode, Node, named_operands
+from graphdsl.declare.nesting import ConditionalNode
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode, MemcpyNode, MemsetNode, named_operands
 
 if TYPE_CHECKING:
     from graphdsl.compile.image import ParameterLayout

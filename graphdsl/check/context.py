@@ -29,7 +29,8 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode, Node, NodeType
+from graphdsl.declare.node import Node, NodeType
+from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode
 from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Array, Bounds, View
 from graphdsl.declare.rows import Dimension

@@ -12,16 +12,9 @@ from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.check.subjects import label, uses_of
 from graphdsl.declare.condition import Condition
-from graphdsl.declare.nodes import (
-    BatchMemOpNode,
-    ChildNode,
-    ConditionalNode,
-    EmptyNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    Node,
-)
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import BatchMemOpNode, EmptyNode, HostNode, KernelNode, MemcpyNode
 from graphdsl.declare.operands import Array
 
 _NOWHERE = (HostNode, EmptyNode, ChildNode)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.nodes import KernelNode, Node, Port
+from graphdsl.declare.node import Node, Port
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.errors import Location
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from graphdsl.check.rules import Named
 from graphdsl.check.stale import Flow
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.limits import Limits
-from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.errors import CompileError, Location
 

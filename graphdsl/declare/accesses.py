@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from graphdsl.declare.expressions import value_of
-from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array, Extent
 
 Span = tuple[int, int]

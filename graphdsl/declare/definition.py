@@ -25,22 +25,20 @@ from graphdsl.declare.given import (
     kernel_arguments,
 )
 from graphdsl.declare.kernel import as_kernel, name_of
+from graphdsl.declare.nesting import ChildNode, ConditionalNode, Form
+from graphdsl.declare.node import NodeOrNodes
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
     CapturedNode,
-    ChildNode,
-    ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
-    Form,
     FreeNode,
     HostNode,
     KernelNode,
     MemcpyNode,
     MemsetNode,
-    NodeOrNodes,
 )
 from graphdsl.declare.operand_level import OperandLevel
 from graphdsl.declare.operands import Array, Buffer, Extent, require_array

@@ -12,7 +12,8 @@ from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, substituted
-from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer, View, rebased
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.nodes import KernelNode, NativeHostNode, Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode, NativeHostNode, named_operands
 from graphdsl.declare.sources import SourceKernel
 
 

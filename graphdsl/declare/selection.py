@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError, GraphdslError
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 import networkx as nx
 
 from graphdsl.declare.given import checked_name, checked_ordinal
-from graphdsl.declare.nodes import Node, NodeOrNodes, Port, flatten
+from graphdsl.declare.node import Node, NodeOrNodes, Port, flatten
 from graphdsl.errors import DeclarationError, GraphdslError, Location
 
 _PACKAGE = f"{Path(__file__).resolve().parents[1]}{os.sep}"

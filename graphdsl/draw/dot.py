@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import networkx as nx
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import MemcpyNode, MemsetNode, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
 from graphdsl.draw.labels import count_text, described, operand_text, scope_path, short_name

@@ -11,12 +11,12 @@ from typing import Any
 
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.expressions import BinaryExpr
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
     CapturedNode,
-    ChildNode,
-    ConditionalNode,
     EventNode,
     FreeNode,
     HostNode,
@@ -24,7 +24,6 @@ from graphdsl.declare.nodes import (
     MemcpyNode,
     MemsetNode,
     NativeHostNode,
-    Node,
 )
 from graphdsl.declare.operands import Array, Buffer, Extent
 from graphdsl.errors import text_of

@@ -17,7 +17,8 @@ from rich.tree import Tree
 
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
-from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import named_operands
 from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level

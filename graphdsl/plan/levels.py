@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.declare.nodes import Node, Port
+from graphdsl.declare.node import Node, Port
 from graphdsl.declare.store import Level as DeclaredLevel
 from graphdsl.plan.order import canonical_order
 

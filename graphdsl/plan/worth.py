@@ -14,7 +14,8 @@ from typing import NamedTuple
 import networkx as nx
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import EmptyNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import EmptyNode
 from graphdsl.declare.store import Level
 from graphdsl.errors import DeclarationError
 from graphdsl.plan.order import canonical_order

@@ -15,7 +15,8 @@ from graphdsl.compile.image import KernelImage
 from graphdsl.compile.kernels import argument_types, compile_kernel
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.limits import PORTABLE_CLUSTER
-from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, UpdateError

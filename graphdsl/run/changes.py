@@ -15,12 +15,12 @@ from graphdsl.declare.batch import checked_operations
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import require_event
 from graphdsl.declare.given import arguments, checked_function, dim3, extent, kernel_arguments
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
     CapturedNode,
-    ChildNode,
-    ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -30,7 +30,6 @@ from graphdsl.declare.nodes import (
     MemcpyNode,
     MemsetNode,
     NativeHostNode,
-    Node,
 )
 from graphdsl.declare.operands import require_array
 from graphdsl.declare.store import unknown_name

@@ -15,7 +15,7 @@ import numpy as np
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import memset_pattern
 from graphdsl.declare.scalars import convert_scalar

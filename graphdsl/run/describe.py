@@ -10,12 +10,12 @@ import numpy as np
 
 from graphdsl.compile.image import KernelImage
 from graphdsl.declare.kernel import name_of
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
     CapturedNode,
-    ChildNode,
-    ConditionalNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -25,7 +25,6 @@ from graphdsl.declare.nodes import (
     MemcpyNode,
     MemsetNode,
     NativeHostNode,
-    Node,
 )
 from graphdsl.plan import Plan
 from graphdsl.plan.levels import PORTS

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graphdsl.declare.nodes import MemcpyNode, MemsetNode, Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import MemcpyNode, MemsetNode, named_operands
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.declare.targets import Targets
 from graphdsl.drivers.base import Driver, Handle

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import AllocNode, CapturedNode, ChildNode, ConditionalNode, FreeNode, HostNode, Node
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import AllocNode, CapturedNode, FreeNode, HostNode
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import InstantiateError, is_fault, remedy_of
 from graphdsl.drivers.structs import (

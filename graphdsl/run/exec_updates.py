@@ -12,7 +12,8 @@ from typing import Any, Literal
 from graphdsl.check import check
 from graphdsl.declare.condition import refuse_condition
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import named_operands
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.host_threads import threads

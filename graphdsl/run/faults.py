@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault
 from graphdsl.errors import DriverError

@@ -13,7 +13,7 @@ from graphdsl.check.subjects import label
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import value_of
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array
 from graphdsl.errors import DriverError, text_of
 

@@ -15,8 +15,9 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.imported import Keeper, RawMemory
 from graphdsl.declare.interop import host_view
+from graphdsl.declare.nesting import ChildNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
-    ChildNode,
     EmptyNode,
     EventRecordNode,
     EventWaitNode,
@@ -24,7 +25,6 @@ from graphdsl.declare.nodes import (
     MemcpyNode,
     MemsetNode,
     NativeHostNode,
-    Node,
 )
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import declared_here

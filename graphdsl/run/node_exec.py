@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import UpdateError
 from graphdsl.run.changes import changed

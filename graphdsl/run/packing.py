@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
     CapturedNode,
-    ChildNode,
-    ConditionalNode,
     EmptyNode,
     EventNode,
     EventRecordNode,
@@ -30,7 +30,6 @@ from graphdsl.declare.nodes import (
     MemcpyNode,
     MemsetNode,
     NativeHostNode,
-    Node,
 )
 from graphdsl.drivers.structs import (
     ALLOC_NODE,

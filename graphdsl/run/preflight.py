@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.calls import Call
 from graphdsl.run.changes import CHANGES

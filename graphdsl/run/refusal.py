@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.errors import GraphdslError, UpdateError
 
 

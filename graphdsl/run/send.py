@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from graphdsl.declare.nodes import Node
+from graphdsl.declare.node import Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import is_fault
 from graphdsl.errors import DriverError, ExecUnusableError

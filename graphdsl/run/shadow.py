@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from graphdsl.check import Finding, check_nodes, launch_fits
-from graphdsl.declare.nodes import CapturedNode, HostNode, KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import CapturedNode, HostNode, KernelNode
 from graphdsl.declare.targets import Targets
 from graphdsl.errors import UpdateError
 from graphdsl.run.binding import Memory

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from graphdsl.check import Finding, Inside, check_disabled
-from graphdsl.declare.nodes import ChildNode, EmptyNode
+from graphdsl.declare.nesting import ChildNode
+from graphdsl.declare.nodes import EmptyNode
 from graphdsl.plan import Level
 from graphdsl.run.changes import require_can_disable
 from graphdsl.run.send import Sender

@@ -17,17 +17,17 @@ from graphdsl.compile.image import KernelImage, Leaf
 from graphdsl.compile.signature import encode
 from graphdsl.declare.batch import Comparison, MemoryOperation
 from graphdsl.declare.expressions import Expr
+from graphdsl.declare.nesting import ConditionalNode
+from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import (
     AllocNode,
     BatchMemOpNode,
-    ConditionalNode,
     EventNode,
     EventRecordNode,
     FreeNode,
     KernelNode,
     MemcpyNode,
     MemsetNode,
-    Node,
 )
 from graphdsl.declare.operands import Array
 from graphdsl.declare.pattern import element_size

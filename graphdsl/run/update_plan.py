@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphdsl.declare.expressions import Expr
-from graphdsl.declare.nodes import Node, named_operands
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import named_operands
 from graphdsl.declare.scalars import scalar_converter
 from graphdsl.errors import UpdateError
 from graphdsl.run.derived import Site, names_of

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from graphdsl.declare.attributes import ATTRIBUTES, LaunchAttributes
-from graphdsl.declare.nodes import KernelNode, Node
+from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import KernelNode
 from graphdsl.drivers.base import Driver
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import Location, UpdateError, describe, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nodes import NodeList, flatten
+from graphdsl.declare.node import NodeList, flatten
 
 
 def test_a_replaced_node_leaves_the_node_as_it_is():
