@@ -81,8 +81,10 @@ def used_after_free(context: Context, found: Found) -> Iterator[Finding]:
     """
     places = _Places(context)
     for node, buffer in _uses(context):
+        if isinstance(node, FreeNode):  # of two free nodes one is too many, in whatever order: GD403 says so
+            continue
         for free in places.frees.get(buffer, ()):
-            if free is not node and not places.ordered(node, free):
+            if not places.ordered(node, free):
                 yield found(
                     f"what uses {buffer.name!r} is ordered before it is freed by {free.name!r}",
                     node=node,

@@ -39,9 +39,9 @@ def test_a_use_behind_the_free_is_found(g):
 
 def test_two_frees_and_none(g):
     one, two = g.alloc("one", 4, np.float32), g.alloc("two", 4, np.float32)
-    one >> g.free(one, name="first") >> g.free(one.array, name="second")
+    g.free(one, name="first", after=one)
+    g.free(one.array, name="second", after=one)  # that either come before the other would be no remedy
     assert judged(g) == [
-        ("GD402", ("second", "first")),
         ("GD403", ("alloc_one", "first", "second")),
         ("GD403", ("alloc_two",)),
     ]
