@@ -129,7 +129,8 @@ class Graph(Definition):
         ----------
         device : Driver, optional
             ``graphdsl.cuda(0)`` or ``graphdsl.emulator()``. By default the first GPU, or the emulator where there is
-            none; the logger ``graphdsl`` says which.
+            none; the logger ``graphdsl`` says which. What `Graph.on` put on a device with a number is on that one of
+            the same computer.
         values : dict, optional
             Values of params by name, instead of their defaults.
 

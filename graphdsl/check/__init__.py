@@ -16,6 +16,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     captured,
     conditionals,
     copies,
+    device_copies,
     devices,
     imported,
     kernels,

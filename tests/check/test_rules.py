@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 FAMILIES = {
     "1": "structure|params|programmatic",
     "2": "kernels|placement|attributes|captured|devices|imported",
-    "3": "batch|copies|devices|memsets|operands|rows",
+    "3": "batch|copies|memsets|operands|rows",
     "4": "allocations",
     "5": "conditionals",
     "7": "advice",
