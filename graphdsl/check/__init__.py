@@ -117,7 +117,7 @@ def check(
             remedy="Pass values={'n': 512}.",
         )
     context = Context.of_graph(definition, targets, given, compile=compile)
-    if names := list(disabled):
+    if names := [disabled] if isinstance(disabled, str) else list(disabled):
         context.disabled = frozenset(context.nodes[i].name for i in selected(context.nodes, names))
     return _report(rules(), context)
 

@@ -38,6 +38,7 @@ def test_the_reader_is_named_with_the_writer_the_field_and_the_bytes(chain):
 
 def test_patterns_choose_what_is_disabled(chain):
     assert judged(cheap(chain, disabled=["load", "c*"])) == [("GD703", "store", "source")]
+    assert judged(cheap(chain, disabled="load")) == judged(cheap(chain, disabled=["load"]))
     assert not judged(cheap(chain, disabled=["*"]))
     with pytest.raises(gd.DeclarationError, match="laod"):
         cheap(chain, disabled=["laod"])
