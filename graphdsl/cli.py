@@ -1,4 +1,4 @@
-"""The command line: ``graphdsl check|dot|draw|show|trace|run|bench|doctor``.
+"""The command line: ``graphdsl check|dot|draw|show|trace|run|debug|bench|doctor``.
 
 Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
 stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
@@ -13,8 +13,8 @@ import json
 import re
 import sys
 import time
-import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -27,6 +27,9 @@ from graphdsl.errors import CallbackError, GraphdslError
 
 if TYPE_CHECKING:
     from graphdsl.drivers.base import Driver
+
+NODE_FAILED = 1
+"""Exit status where a node fails that is run alone."""
 
 FAILED = 2
 """Exit status where something is wrong."""
@@ -42,7 +45,7 @@ app = typer.Typer(
     help="""Explicit CUDA graphs in Python: check, draw and run the graph that a file declares.
 
     FILE.py[:name] is a Python file and, after a colon, the name of a graph in it or of a function that returns one;
-    the name may be left out where the file has one graph. Only run uses a GPU, and it does without one too.
+    the name may be left out where the file has one graph. Only run and debug use a GPU, and do without one too.
 
     \b
     Examples:
@@ -52,11 +55,16 @@ app = typer.Typer(
       graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
+      graphdsl debug demo.py              run it node by node, and name the node that fails
       graphdsl bench --peers              what graphs cost here, beside other libraries
       graphdsl doctor                     what is installed, and what would run where
     """,
 )
 
+Device = Annotated[str, typer.Option("--device", "-d", help="auto, cuda:N or emulator.")]
+Params = Annotated[
+    list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value of a param; repeatable.")
+]
 File = Annotated[str, typer.Argument(metavar="FILE.py[:name]", help="A file, and the graph or function in it.")]
 Target = Annotated[
     str, typer.Option("--target", "-t", help="Compute capability, such as sm_80; of several devices, sm_90,sm_80.")
@@ -175,10 +183,8 @@ def trace(file: File, target: Target = "sm_90") -> None:
 @app.command()
 def run(
     file: File,
-    device: Annotated[str, typer.Option("--device", "-d", help="auto, cuda:N or emulator.")] = "auto",
-    params: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value of a param; repeatable.")
-    ] = None,
+    device: Device = "auto",
+    params: Params = None,
     launches: Annotated[int, typer.Option("--launches", "-n", min=1, help="How many times to launch.")] = 1,
     names: Annotated[
         list[str] | None, typer.Option("--print", metavar="NAME", help="Operand to print; host arrays by default.")
@@ -204,6 +210,52 @@ def run(
         times = f"launched {count_text(launches, 'time')} in {_duration(seconds)}"
         typer.echo(f"{graph.name} ran on {graph_exec.device.name}: {times}")
         _print_operands(operands)
+
+
+@app.command()
+def debug(
+    file: File,
+    device: Device = "auto",
+    params: Params = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="How long a node may take; no limit by default.")
+    ] = None,
+    as_json: AsJson = False,
+    here: Annotated[bool, typer.Option("--here", help="Run in this process, as for compute-sanitizer.")] = False,
+    steps: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run a graph node by node, and name the node that fails.
+
+    Each node runs alone, in another process, which may lose its GPU's context, die or hang over it; of the one that
+    fails all fields are shown. Exit status 1 if a node fails, 2 if it does not come to that.
+    """
+    from graphdsl.child import CAN_WATCH, watch
+
+    if here or steps is not None or not CAN_WATCH:
+        _debug_here(file, device, params, as_json, steps)
+        return
+    given = [*(f"--param={param}" for param in params or ()), *(["--json"] if as_json else [])]
+    ended = watch(lambda pipe: ["debug", f"--steps={pipe}", f"--device={device}", *given, "--", file], timeout)
+    if ended.status is not None:
+        raise typer.Exit(ended.status)
+    at = f"node {ended.step!r} failed" if ended.step else "no node was running"
+    typer.echo(f"graphdsl: {at}: {ended.why}.", err=True)
+    raise typer.Exit(NODE_FAILED if ended.step else FAILED)
+
+
+def _debug_here(file: str, device: str, params: list[str] | None, as_json: bool, steps: int | None) -> None:
+    from graphdsl.child import teller
+
+    tell = teller(steps)
+    graph = _load(file)
+    graph_exec = graph.instantiate(_device(device, graph), values=dict(map(_parameter, params or ())))
+    report = graph_exec.debug(observe=lambda node: tell(node.name))
+    tell("")
+    typer.echo(json.dumps(report.to_json(), indent=2) if as_json else report)
+    with nullcontext() if report.ok else suppress(GraphdslError):  # a lost context refuses
+        graph_exec.close()
+    if not report.ok:
+        raise typer.Exit(NODE_FAILED)
 
 
 @app.command()
@@ -370,11 +422,8 @@ def _duration(seconds: float) -> str:
 
 def _message(problem: GraphdslError) -> str:
     """What went wrong; of a host node also the line that raised."""
-    cause = problem.__cause__
-    if not isinstance(problem, CallbackError) or cause is None or cause.__traceback__ is None:
-        return str(problem)
-    frame = traceback.extract_tb(cause.__traceback__)[-1]
-    return f"{problem} Raised at {frame.filename}:{frame.lineno}."
+    place = problem.raised_at if isinstance(problem, CallbackError) else None
+    return str(problem) if place is None else f"{problem} Raised at {place[0]}:{place[1]}."
 
 
 def _fail(message: str) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import inspect
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -228,6 +229,12 @@ class MemoryFault(DriverError):
 
 class CallbackError(GraphdslError):
     """A Python host node raised; the exception is the ``__cause__``. Raised by the next synchronise."""
+
+    @property
+    def raised_at(self) -> Location | None:
+        """File and line that raised; None if that is not known, as in another process."""
+        frames = traceback.extract_tb(getattr(self.__cause__, "__traceback__", None))
+        return (frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 
 class ExecUnusableError(GraphdslError):

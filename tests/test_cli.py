@@ -321,6 +321,55 @@ def test_a_host_function_that_fails_names_its_line(run):
     assert re.search(r"Raised at .*graph\.py:14\.", problem)
 
 
+# debug
+
+
+DYING = """
+    import os
+    import time
+
+    import graphdsl as gd
+
+    g = gd.Graph("dying")
+    with g.sequence():
+        g.empty(name="before")
+        g.host(lambda: os.abort(), name="abort")
+"""
+
+
+def test_debug_says_what_ran(run):
+    status, said, _ = run(GRAPH, "debug", "-d", "emulator", "--here")
+    assert status == 0
+    assert "graph 'demo' on emulator (sm_90), node by node: 4 ran" in said
+
+
+def test_debug_names_the_node_that_fails(run):
+    status, said, _ = run(GRAPH, "debug", "-d", "emulator", "-p", "n=2", "--here")  # leaves most of y unwritten
+    assert status == 1
+    assert "store (memcpy): failed" in said
+    assert "graph 'demo', node 'store'" in said
+
+
+def test_debug_names_the_node_over_which_the_process_dies(run):
+    status, _, problem = run(DYING, "debug", "-d", "emulator")
+    assert status == 1
+    assert "graphdsl: node 'abort' failed: the process died of SIGABRT." in problem
+
+
+def test_debug_gives_up_on_a_node_that_never_ends(run):
+    text = DYING.replace("g.host(lambda: os.abort()", "g.host(lambda: time.sleep(600)")
+    status, _, problem = run(text, "debug", "-d", "emulator", "--timeout", "1")
+    assert status == 1
+    assert "graphdsl: node 'abort' failed: it took longer than 1 s." in problem
+
+
+def test_debug_of_a_graph_with_errors(run):
+    assert run(CYCLE, "debug", "-d", "emulator")[0] == 2
+    status, _, problem = run(CYCLE, "debug", "-d", "emulator", "--here")
+    assert status == 2
+    assert "GD101" in problem
+
+
 # All commands
 
 
@@ -358,7 +407,7 @@ def test_every_command_fits_the_list_in_the_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(listed.strip().splitlines()) == 8
+    assert len(listed.strip().splitlines()) == 9
     assert "..." not in listed
 
 

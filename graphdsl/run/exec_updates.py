@@ -104,6 +104,16 @@ class ExecUpdates(ExecLife):
                 raise unknown_name(name, [*self._plan.params, *self._plan.buffers], "param or buffer", UpdateError)
         return changes, adopted
 
+    def _changed_params(self, values: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Values of params that an update would accept, converted."""
+        given = {} if values is None else _mapping(values)
+        unknown = next((name for name in given if name not in self._converters), None)
+        if unknown is not None:
+            raise unknown_name(unknown, self._plan.params, "param", UpdateError)
+        changes, _ = self._converted(given)
+        self._updater.preview(changes)
+        return changes
+
     @in_turn("asking")
     def preflight(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> Preflight:
         """Say what `update` would do with the same arguments, without doing it.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from graphdsl.declare.node import Node
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault
+from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault, remedy_of
 from graphdsl.errors import DriverError
 from graphdsl.forks import Lock
 from graphdsl.plan import Plan
@@ -22,10 +22,8 @@ from graphdsl.run.blocks import size_text
 
 _MOST_SHOWN = 5
 
-FIND = (
-    "There `graphdsl debug FILE.py` names the node, as exe.debug() does in place of exe.launch(); to see the access "
-    "itself, run `compute-sanitizer --target-processes all graphdsl debug FILE.py`."
-)
+_FIND = "There `graphdsl debug FILE.py` names the node, as exe.debug() does in place of exe.launch()."
+_SEE = "`compute-sanitizer python -m graphdsl debug --here FILE.py` shows what a kernel did wrong."
 
 
 class InFlight(NamedTuple):
@@ -112,7 +110,7 @@ class _Fault(NamedTuple):
     call: str
     code_name: str
     graph: str | None
-    in_flight: tuple[InFlight, ...]
+    in_flight: tuple[tuple[str, int, int], ...]
 
 
 _lost: dict[tuple[str, Handle], _Fault] = {}
@@ -137,9 +135,21 @@ def explain(problem: DriverError, device: Driver) -> None:
         return
     _blame_launches(problem, tuple(each.in_flight for each in everyone if each.in_flight is not None))
     if not device.emulated:
-        _lost[context] = _Fault(problem.call, problem.code_name, problem.graph, problem.in_flight or ())
-        lost = f"The context of {device.name} is lost: each later call fails, and only a new process helps."
-        problem.about(remedy=f"{problem.remedy} {lost} {FIND}")
+        _note_loss(problem, device, f"{_FIND} {_SEE}")
+
+
+def blame_run(problem: DriverError, device: Driver, graph: str, node: Node) -> None:
+    """Say of a failure which node it is of: one that ran alone."""
+    problem.about(graph=graph, node=node.name, location=node.location, remedy=remedy_of(problem), in_flight=())
+    if is_fault(problem) and not device.emulated:
+        _note_loss(problem, device, _SEE)
+
+
+def _note_loss(problem: DriverError, device: Driver, advice: str) -> None:
+    """Remember that a context is lost, and say so."""
+    _lost[device.name, device.context] = _Fault(problem.call, problem.code_name, problem.graph, problem.in_flight or ())
+    lost = f"The context of {device.name} is lost: each later call fails, and only a new process helps."
+    problem.about(remedy=f"{problem.remedy} {lost} {advice}")
 
 
 @contextmanager
@@ -183,7 +193,7 @@ def _blame_first(problem: DriverError, first: _Fault, device: Driver) -> None:
         graph=first.graph,
         rule=f"{problem.call} returned {problem.code_name} ({problem.code}): the context of {device.name} was lost "
         f"before, when {first.call} returned {first.code_name}{of}",
-        remedy=f"Start a new process. {FIND}",
+        remedy=f"Start a new process. {_FIND} {_SEE}",
         in_flight=first.in_flight,
     )
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,15 +15,19 @@ from graphdsl.check import check
 from graphdsl.declare.condition import refuse_condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import Limits
+from graphdsl.declare.node import Node
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import threads
 from graphdsl.errors import DriverError, GraphdslError, UpdateError
 from graphdsl.plan import plan
 from graphdsl.run.calls import Call
+from graphdsl.run.debug import debug
+from graphdsl.run.debug_report import DebugReport
 from graphdsl.run.devices import targets
 from graphdsl.run.exec_updates import ExecUpdates
 from graphdsl.run.stream import stream_handle
+from graphdsl.run.turns import in_turn
 
 _logger = logging.getLogger("graphdsl")
 
@@ -207,6 +211,52 @@ class GraphExec(ExecUpdates):
         with self._turns.waiting(), self._launches.told():
             self._drain()
         self._hosts.raise_failure()
+
+    @in_turn("debugging")
+    def debug(
+        self, values: Mapping[str, Any] | None = None, *, observe: Callable[[Node], Any] | None = None
+    ) -> DebugReport:
+        """Run the nodes one by one, in place of a launch, until one fails, which is named.
+
+        Each node is a graph of its own for this, and is waited for before the next one runs: in canonical order, those
+        inside of children and of the bodies that conditions choose too; captured nodes are recorded anew. Disabled
+        nodes are left out. Memory has the contents that it has now. After a fault a GPU has lost its context, and the
+        process can do nothing more with it: ``graphdsl debug`` on the command line does all this in another process.
+
+        Parameters
+        ----------
+        values : dict of str to number, optional
+            Values of params for this run alone, by name.
+        observe : callable, optional
+            Called with each node before it runs.
+
+        Returns
+        -------
+        DebugReport
+            What came of each node and how long it took; of the one that failed its fields and the error.
+
+        Raises
+        ------
+        DriverError
+            If a launch before failed, or the context was lost to a fault.
+        UpdateError
+            If a value is not allowed.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> g = gd.Graph("demo")
+        >>> x, y = (g.device_array(name, 4, "f4") for name in "xy")
+        >>> _ = g.memset(x, 0, name="clear") >> g.memcpy(x, y, name="load")
+        >>> with g.instantiate(gd.emulator()) as exe:
+        ...     report = exe.debug()
+        >>> report.failed.node, [run.outcome for run in report.nodes]
+        ('load', ['ran', 'failed'])
+        """
+        self.synchronize()
+        changes = self._changed_params(values)
+        with self._launches.told():
+            return debug(self.name, self._plan, self._parts, changes, observe)
 
     # Reading and writing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ def device() -> gd.emulator:
 def gpu(device, monkeypatch) -> gd.emulator:
     """An emulator that is taken for a GPU: where a call fails, nobody knows the node, and the context is lost."""
     monkeypatch.setattr(faults, "_lost", {})
+    monkeypatch.setattr(faults, "_all", WeakSet())  # all GPUs of a process are one to it
     device.emulated = False
     return device
 

@@ -1,0 +1,6 @@
+"""``python -m graphdsl`` is the command line."""
+
+from graphdsl.cli import main
+
+if __name__ == "__main__":
+    main()
