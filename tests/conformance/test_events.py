@@ -88,7 +88,7 @@ def test_a_node_is_given_another_event_of_the_graph(device: Driver):
         with pytest.raises(UpdateError) as caught:
             exe.node("mark").update(event=gd.Graph().event("strange"))
         assert (caught.value.node, caught.value.value) == ("mark", "strange")
-        with pytest.raises(UpdateError, match="enabled and disabled"):
+        with pytest.raises(UpdateError, match="can be disabled"):
             exe.node("mark").disable()
         with pytest.raises(UpdateError, match="only events of others"):
             exe.update(one=4096)
