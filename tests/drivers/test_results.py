@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cuda.bindings import driver
 
@@ -14,7 +16,10 @@ from graphdsl.drivers.results import (
     driver_error,
     is_fault,
 )
+from graphdsl.drivers.results_page import results_page
 from graphdsl.errors import DriverError, MemoryFault
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "driver-errors.md"
 
 MUST_BE_EXPLAINED = [
     "INVALID_VALUE",
@@ -118,3 +123,12 @@ def test_a_refused_update_is_explained(result):
     assert (problem.result, problem.node_handle, problem.from_handle) == (result, 0x10, 0x20)
     assert UPDATE_RESULTS[result][0] in str(problem)
     assert "again" in problem.remedy
+
+
+def test_the_page_is_current():
+    command = (
+        "python -c \"from graphdsl.drivers.results_page import results_page; print(results_page(), end='')\" "
+        "> docs/reference/driver-errors.md"
+    )
+    assert PAGE.read_text() == results_page(), f"the page is old; make it with: {command}"
+    assert all(f"| `{row.name}` | {code} |" in results_page() for code, row in RESULTS.items() if code)
