@@ -26,7 +26,7 @@ _WARM_UP = (
 _ONE_RECORDING = "Let the function only put work into the stream that it is given."
 _CURRENT = "Make the given stream the current one, as `with cupy.cuda.Stream.from_external(stream):` does."
 
-ILLEGAL_STATE, UNSUPPORTED, INVALIDATED = 401, 900, 901
+INVALID_VALUE, ILLEGAL_STATE, UNSUPPORTED, INVALIDATED = 1, 401, 900, 901
 
 MEANINGS: dict[int, _Meaning] = {
     ILLEGAL_STATE: _Meaning("the function ended the recording, or began another in the same stream", _ONE_RECORDING),
@@ -84,6 +84,8 @@ def capture_failure(node: CapturedNode, ended: DriverError | None, raised: Excep
         What the function raised.
     """
     code = _code_of(raised) or (0 if ended is None else ended.code)
+    if ended is not None and ended.call == "cuStreamEndCapture" and code == INVALID_VALUE:
+        code = ILLEGAL_STATE  # there was no recording to end
     said = "" if raised is None else f"the function raised {type(raised).__name__}: {raised}".removesuffix(": ")
     meaning = MEANINGS.get(code)
     if meaning is not None:

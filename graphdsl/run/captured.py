@@ -48,6 +48,10 @@ class CaptureStream:
         return f"<stream {self.handle:#x}, recorded for a captured node>"
 
 
+class NoUpdateError(CaptureError):
+    """The work of a captured node can be recorded, but no update carries it to an exec."""
+
+
 class Captures:
     """What the captured nodes of one exec have recorded.
 
@@ -146,7 +150,7 @@ class Captures:
         if not {NODE_TYPE_ALLOC, NODE_TYPE_FREE} & set(types):
             return
         if self.built:
-            raise CaptureError(
+            raise NoUpdateError(
                 "the recorded work allocates memory, and no update carries that",
                 node=node.name,
                 field="function",

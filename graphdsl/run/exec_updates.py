@@ -23,6 +23,7 @@ from graphdsl.plan import plan
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import param_values
 from graphdsl.run.calls import CallLog
+from graphdsl.run.captured import NoUpdateError
 from graphdsl.run.devices import targets
 from graphdsl.run.exec_life import ExecLife
 from graphdsl.run.faults import building
@@ -227,7 +228,7 @@ class ExecUpdates(ExecLife):
             try:
                 with building(made, self.device):
                     parts, release = take_over(made, given, bound, self._parts, changes, log)
-            except ExecUpdateError as problem:
+            except (ExecUpdateError, NoUpdateError) as problem:
                 if on_mismatch == "raise":
                     raise
                 found = [mismatch_of(problem)]

@@ -22,6 +22,7 @@ from graphdsl.plan.levels import PORTS
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import Needs, Parts, gather
 from graphdsl.run.calls import CallLog
+from graphdsl.run.captured import NoUpdateError
 from graphdsl.run.changes import CHANGES
 from graphdsl.run.emit import Handles, begin, blame_handle, fill, node_of
 from graphdsl.run.fields import NodeChange, blame_changes, field_changes
@@ -230,8 +231,10 @@ def refusal(found: list[Mismatch]) -> UpdateError:
     )
 
 
-def mismatch_of(problem: ExecUpdateError) -> Mismatch:
-    """What the driver found that was not known before."""
+def mismatch_of(problem: ExecUpdateError | NoUpdateError) -> Mismatch:
+    """What the driver found, or a recording showed, that was not known before."""
+    if isinstance(problem, NoUpdateError):
+        return Mismatch(problem.node, "function", None, None, problem.rule, problem.location)
     rule = f"the driver says {problem.reason}"
     field, old, new = problem.changes[0] if problem.changes else ("params", None, None)
     return Mismatch(problem.node, field, old, new, rule, problem.location)

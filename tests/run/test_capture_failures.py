@@ -74,6 +74,12 @@ def test_an_exception_of_a_recording_that_failed_says_both(node):
     assert "the function raised ValueError: no" in str(failure)
 
 
+def test_where_nothing_was_recorded_any_more_the_function_has_ended_it(node):
+    failure = capture_failure(node, DriverError("cuStreamEndCapture", 1, RESULTS[1].name), None)
+    assert failure.code == 401
+    assert "ended the recording" in failure.rule
+
+
 def test_a_code_that_nobody_explains_is_told_as_the_driver_does(node):
     failure = capture_failure(node, DriverError("cuStreamBeginCapture", 700, RESULTS[700].name), None)
     assert (failure.code, failure.code_name) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")
