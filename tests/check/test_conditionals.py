@@ -134,3 +134,12 @@ def test_a_condition_is_no_argument_of_a_host_node(g):
     taken = g.condition("taken", default=0)
     g.host(print, args=(1, taken), name="say") >> g.if_(taken)
     assert judged(g) == [("GD506", "say", "args[1]")]
+
+
+def test_a_loop_whose_end_is_disabled_never_ends(g):
+    more = g.condition("more", default=1)
+    with g.while_(more, name="loop") as body:
+        body.kernel(decide, grid=1, block=1, args=(more, 0), name="end")
+    found = g.check(compile=False, disabled=["loop/end"])
+    assert [(each.code, each.node) for each in found if each.code == "GD505"] == [("GD505", "loop")]
+    assert judged(g) == []
