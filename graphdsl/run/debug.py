@@ -160,6 +160,7 @@ class _Stepper:
         """What a graph allocates no other graph may copy, so that it is allocated outside of graphs."""
         try:
             block = DeviceBlock(self._parts.devices[node.device], max(node.array.allocation_nbytes, 1))
+            self._parts.devices.let_sharers_reach(node.array)
         except DriverError as problem:
             blame_run(problem, self._device, self._name, node)
             raise

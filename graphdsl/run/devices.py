@@ -115,11 +115,21 @@ class Devices:
             owner = self[buffer.device].ordinal
             if buffer.allocated:
                 self._sharers.setdefault(buffer.name, set()).add(here)
-            elif (here, owner) not in self._reached and self[here].device_can_access_peer(owner):
-                self[here].ctx_enable_peer_access(self[owner].context)
-                self._reached.add((here, owner))
-                if log is not None:
-                    log.add("cuCtxEnablePeerAccess", device=here, peer=owner)
+            elif self._enable(here, owner) and log is not None:
+                log.add("cuCtxEnablePeerAccess", device=here, peer=owner)
+
+    def let_sharers_reach(self, buffer: Buffer) -> None:
+        """Let them reach memory of an alloc node that is allocated outside of the graph."""
+        for here in self.sharers(buffer):
+            self._enable(here, self[buffer.device].ordinal)
+
+    def _enable(self, here: int, owner: int) -> bool:
+        """Let a device reach the memory of another one, wherever it can; True if the driver was told."""
+        if (here, owner) in self._reached or not self[here].device_can_access_peer(owner):
+            return False
+        self[here].ctx_enable_peer_access(self[owner].context)
+        self._reached.add((here, owner))
+        return True
 
     def sharers(self, buffer: Buffer) -> list[int]:
         """Numbers of the other devices whose nodes work on memory that the graph allocates."""

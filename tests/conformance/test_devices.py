@@ -165,6 +165,13 @@ def test_an_update_may_bring_in_memory_of_the_other_device(device):
         assert ran(exe)["out"].tolist() == [2.0] * N
 
 
+def test_node_by_node(device):
+    with pipeline().instantiate(device) as exe:
+        exe["raw"][:] = np.arange(N)
+        exe.debug()
+        assert exe["out"].tolist() == [4.0 * i for i in range(N)]
+
+
 def test_clones(device):
     with pipeline().instantiate(device) as exe, exe.clone() as other:
         exe["raw"][:], other["raw"][:] = 1, 2
@@ -319,8 +326,12 @@ def test_memory_that_the_graph_allocates_on_the_second_device(device):
         g.free(scratch)
     assert set_.device == 1
     with g.instantiate(device) as exe:
+        expected = [2.0 if device.device_can_access_peer(1) else 1.0] * N
         for _ in range(2):
-            assert ran(exe)["out"].tolist() == [2.0 if device.device_can_access_peer(1) else 1.0] * N
+            assert ran(exe)["out"].tolist() == expected
+        exe["out"][:] = 0
+        exe.debug()
+        assert exe["out"].tolist() == expected
 
 
 def test_a_stream_of_the_other_device(device):
