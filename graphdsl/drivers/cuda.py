@@ -10,6 +10,7 @@ import ctypes
 import functools
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -119,6 +120,19 @@ def _require_allowed(call: str) -> None:
         raise driver_error(call, _NOT_PERMITTED, RULE, REMEDY)
 
 
+@contextmanager
+def _as_ours(call: str) -> Iterator[None]:
+    """Around a call of cuda.core that stands for one of the driver: what it raises becomes an error of ours."""
+    try:
+        yield
+    except Exception as problem:  # its class is private; it tells the code by name
+        name = re.search(r"CUDA_ERROR_\w+", str(problem))
+        code = getattr(driver.CUresult, name[0], None) if name else None
+        if code is None:
+            raise
+        raise _error(call, int(code)) from problem
+
+
 def _call(function: Any, *args: Any) -> Any:
     """Call the driver; gives its outputs (none, one, or a tuple) and raises `DriverError` on a bad code."""
     if _is_forked or threads:
@@ -215,9 +229,10 @@ class CudaDevice(OneByOne):
     survives_fork = False
 
     def __init__(self, ordinal: int) -> None:
-        device = Device(ordinal)
         with _kept_context():
-            device.set_current()
+            with _as_ours("cuDevicePrimaryCtxRetain"):
+                device = Device(ordinal)
+                device.set_current()
             self.context: Handle = int(device.context.handle)
             self.limits = _limits(device)
         self.ordinal = ordinal

@@ -70,7 +70,7 @@ class ExecLife:
         self._launches = Launches(made.name, device)
         with ExitStack() as resources, building(made, device):
             parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
-            self._end_by(_Ending(device, self._pending, parts.hosts, resources.pop_all()))
+            self._end_by(_Ending(device, self._pending, parts.hosts, self._launches, resources.pop_all()))
         if not device.survives_fork:
             forks.tell_of_forks(self)
         self._take(made, parts)
@@ -112,7 +112,7 @@ class ExecLife:
             indices = [i for i, node in enumerate(made.nodes) if node.name in disabled and can_disable(node)]
             parts.sender.set_enabled(indices, False)
             parts.shadow.disabled.update(indices)
-            ending = _Ending(self.device, self._pending, parts.hosts, resources.pop_all())
+            ending = _Ending(self.device, self._pending, parts.hosts, self._launches, resources.pop_all())
         self._finalizer.detach()
         before = self._ending
         self._end_by(ending)
@@ -156,9 +156,7 @@ class ExecLife:
         if self._unusable is None:
             self._lose("the exec is closed")
         if self._finalizer.detach() is not None:
-            with self._launches.told():
-                self._ending.run()
-            self._launches.waited()
+            self._ending.run()
         self._hosts.raise_failure()
 
     def after_fork(self) -> None:
@@ -213,10 +211,18 @@ def _refuse(why: str, name: str, remedy: str) -> NoReturn:
 class _Ending:
     """What is to do at the end of an exec."""
 
-    def __init__(self, device: Driver, pending: Mapping[Handle, Any], hosts: HostCalls, resources: ExitStack) -> None:
+    def __init__(
+        self,
+        device: Driver,
+        pending: Mapping[Handle, Any],
+        hosts: HostCalls,
+        launches: Launches,
+        resources: ExitStack,
+    ) -> None:
         self._device = device
         self._pending = pending
         self._hosts = hosts
+        self._launches = launches
         self._resources = resources
 
     def run(self) -> None:
@@ -227,11 +233,12 @@ class _Ending:
             try:
                 self._device.stream_synchronize(handle)
             except DriverError as problem:
-                faults.append(problem)
+                faults.append(self._launches.explain(problem))
                 raise
 
         try:
-            with self._resources as resources:  # what was put there last runs first
+            with self._launches.told(), self._resources as resources:  # what was put there last runs first
+                resources.callback(self._launches.waited)
                 resources.callback(self._hosts.waited)
                 for handle in self._pending:
                     resources.callback(synchronize, handle)

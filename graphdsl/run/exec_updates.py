@@ -368,7 +368,7 @@ class ExecUpdates(ExecLife):
         if isinstance(problem, DriverError):
             self._launches.explain(problem)
         else:
-            self._lose(problem.rule)
+            self._lose(problem.about(graph=self.name).rule)
 
 
 def _require_whole(graph: Any, on_mismatch: Any) -> None:

@@ -51,6 +51,21 @@ def test_in_a_host_node_the_driver_is_not_asked():
             assert (caught.value.call, caught.value.code) == (function.__name__, 800)
 
 
+def test_what_cuda_core_raises_is_explained_too():
+    refusal = RuntimeError("CUDA_ERROR_DEVICE_UNAVAILABLE: This indicates that ...")
+    said = "another process has the device for itself"
+    with pytest.raises(gd.DriverError, match=said) as caught, cuda._as_ours("cuDevicePrimaryCtxRetain"):
+        raise refusal
+    assert (caught.value.call, caught.value.code) == ("cuDevicePrimaryCtxRetain", 46)
+    assert caught.value.__cause__ is refusal
+
+
+@pytest.mark.parametrize("text", ["no code at all", "CUDA_ERROR_THAT_NEVER_WAS"])
+def test_what_tells_no_code_stays_as_it_is(text):
+    with pytest.raises(RuntimeError, match=text), cuda._as_ours("cuDevicePrimaryCtxRetain"):
+        raise RuntimeError(text)
+
+
 @pytest.mark.gpu
 class TestOnAGpu:
     def test_graphs_are_the_same_without_loops(self, monkeypatch):

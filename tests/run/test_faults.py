@@ -189,6 +189,14 @@ class TestOnAGpu:
         assert problem.call == "cuStreamSynchronize"
         assert problem.in_flight == (("good", 1, 1),)
 
+    def test_an_exec_that_nobody_closed_says_what_failed(self, gpu, caplog):
+        exe = good_graph().instantiate(gpu)
+        exe.launch()
+        exe._finalizer.detach()
+        gpu.fail_next("cuStreamSynchronize", ILLEGAL_ADDRESS)
+        with pytest.raises(gd.DriverError, match="In flight: launch 1 of graph 'good'"):
+            exe._ending.unseen()
+
     def test_an_exec_that_nobody_closed_is_silent_after_a_fault(self, gpu, capsys, caplog):
         exe, dropped = good_graph().instantiate(gpu), good_graph().instantiate(gpu)
         exe.launch()

@@ -41,7 +41,7 @@ def refused(device, act, call="cuGraphExecKernelNodeSetParams") -> gd.DriverErro
     device.fail_next(call, INVALID_VALUE)
     with pytest.raises(gd.DriverError) as caught:
         act()
-    assert caught.value.call == call
+    assert (caught.value.call, caught.value.graph) == (call, "adding")
     return caught.value
 
 
