@@ -15,6 +15,7 @@ import graphdsl as gd
 from graphdsl.declare.batch import wait_value, write_value
 from graphdsl.drivers.base import Driver
 from tests.conformance import kernels
+from tests.conformance.test_imported import pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -142,6 +143,14 @@ def test_a_condition_inside_of_another(device: Driver):
         exe["left"][0], exe["turns"][0] = 4, 0
         assert exe.debug().ok
         assert exe["turns"][0] == 4
+
+
+def test_an_imported_graph_runs_as_in_a_launch(device: Driver):
+    with pipeline().instantiate(device) as original, gd.from_handle(original).instantiate(device) as exe:
+        original["raw"][:] = range(8)
+        report = exe.debug()
+        assert report.ok, report
+        assert original["out"].tolist() == [2.0 * i for i in range(8)]
 
 
 FAULTY = """
