@@ -124,3 +124,15 @@ def test_an_event_outlives_its_exec_as_long_as_it_is_held(device: Driver):
     event = exe["done"]
     exe.close()
     assert event.query()
+
+
+def test_a_graph_that_records_what_it_waits_for_waits_for_the_launch_before(device: Driver):
+    graph = gd.Graph("demo")
+    event = graph.event("turn")
+    seen: list[int] = []
+    graph.wait(event) >> graph.host(lambda: seen.append(len(seen)), name="count") >> graph.record(event)
+    with graph.instantiate(device) as exe:
+        for _ in range(3):
+            exe.launch()
+        exe.synchronize()
+    assert seen == [0, 1, 2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from graphdsl.drivers.base import Address, Handle
 from graphdsl.drivers.emulator.in_flight import Launch
@@ -70,9 +71,26 @@ def _record(machine: Machine, handle: Handle) -> None:
     machine.gate.announce()
 
 
-def _wait(machine: Machine, handle: Handle) -> None:
-    event = event_of(machine, handle, INVALID_HANDLE)
-    machine.gate.wait_until(lambda: event.done)
+class Awaited(NamedTuple):
+    """The last record of an event before a launch: what a node of the launch waits for, whatever is recorded later.
+
+    Attributes
+    ----------
+    event : int
+        Handle of the event.
+    behind : Launch or None
+        What the record is behind.
+    """
+
+    event: Handle
+    behind: Launch | None
+
+
+def _wait(machine: Machine, waited: Handle | Awaited) -> None:
+    if not isinstance(waited, Awaited):
+        waited = Awaited(waited, event_of(machine, waited, INVALID_HANDLE).behind)
+    event_of(machine, waited.event, INVALID_HANDLE)
+    machine.gate.wait_until(lambda: waited.behind is None or waited.behind.done)
 
 
 EVENT_RECORD = NodeKind("event record", _read, _record)

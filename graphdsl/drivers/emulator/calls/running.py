@@ -8,7 +8,7 @@ from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator import nodes
 from graphdsl.drivers.emulator.allocations import require_unallocated
 from graphdsl.drivers.emulator.calls.state import State, known, new_handle
-from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, event_of
+from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Awaited, event_of
 from graphdsl.drivers.emulator.gate import driver_call
 from graphdsl.drivers.emulator.graph import Exec
 from graphdsl.drivers.emulator.instantiate import require_instantiable
@@ -58,7 +58,10 @@ class Running(State):
         if found.last is None or found.last.done:
             require_unallocated(found)
         if self._in_flight.last(stream) or not (found.last is None or found.last.done) or self._may_block(found):
-            found.last = self._in_flight.leave(stream, partial(self._run_left, found.as_now()), found.last)
+            left = found.as_now()
+            for node in left.of_kind(EVENT_WAIT):
+                node.params = Awaited(node.params, event_of(self._machine, node.params, INVALID_HANDLE).behind)
+            found.last = self._in_flight.leave(stream, partial(self._run_left, left), found.last)
             for node in found.of_kind(EVENT_RECORD):
                 event_of(self._machine, node.params, INVALID_HANDLE).behind = found.last
         else:
