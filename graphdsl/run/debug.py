@@ -17,7 +17,7 @@ import numpy as np
 
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.nesting import ChildNode, ConditionalNode
+from graphdsl.declare.nesting import ConditionalNode
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import AllocNode, FreeNode, KernelNode, named_operands
 from graphdsl.drivers.base import Driver, Handle
@@ -87,6 +87,7 @@ class _Stepper:
         self._begun_in_order: dict[int, None] = {}
         self._counts = [0] * len(made.nodes)
         self._times = [0.0] * len(made.nodes)
+        self._around: set[int] = set()
         self._failed: int | None = None
         self._error: GraphdslError | None = None
 
@@ -119,42 +120,42 @@ class _Stepper:
         self._begun_in_order[index] = None
         if self._observe is not None:
             self._observe(node)
-        if isinstance(node, ChildNode):
-            self._counts[index] += 1
-            return self.run_level(self._bodies.get((index, 0)))
-        if isinstance(node, ConditionalNode):
-            return self._decide(index, node)
         try:
-            self._step(index, node)
+            done = self._run_bodies(index, node) if node.bodies else self._step(index, node)
         except GraphdslError as problem:
             self._failed, self._error = index, problem.with_traceback(None)  # which would keep all of this alive
             return False
-        self._counts[index] += 1
-        return True
+        if done:
+            self._counts[index] += 1
+        else:
+            self._around.add(index)
+        return done
 
-    def _decide(self, index: int, node: ConditionalNode) -> bool:
-        """Run the bodies that the condition chooses."""
-        self._counts[index] += 1
-        if node.form != "while":
-            return self.run_level(self._bodies.get((index, self._chosen(node))))
-        while self._decisions[node.condition.name]:
-            if not self.run_level(self._bodies.get((index, 0))):
-                return False
-        return True
+    def _run_bodies(self, index: int, node: Node) -> bool:
+        """Run the bodies of a node that are to run, each as often as it is; False as soon as a node in one fails."""
+        return all(self.run_level(self._bodies.get((index, body))) for body in self._chosen(node))
 
-    def _chosen(self, node: ConditionalNode) -> int:
-        value = self._decisions[node.condition.name]
-        return value if node.form == "switch" else int(not value)
+    def _chosen(self, node: Node) -> Iterator[int]:
+        """Numbers of those bodies; what a condition is may change with each."""
+        if not isinstance(node, ConditionalNode):
+            yield 0
+        elif node.form == "while":
+            while self._decisions[node.condition.name]:
+                yield 0
+        else:
+            value = self._decisions[node.condition.name]
+            yield value if node.form == "switch" else int(not value)
 
     # One node
 
-    def _step(self, index: int, node: Node) -> None:
+    def _step(self, index: int, node: Node) -> bool:
         if isinstance(node, AllocNode):
             self._allocate(node)
         elif isinstance(node, FreeNode):
             del self._blocks[node.array.name]
         else:
             self._launch(index, node)
+        return True
 
     def _allocate(self, node: AllocNode) -> None:
         """What a graph allocates no other graph may copy, so that it is allocated outside of graphs."""
@@ -177,10 +178,11 @@ class _Stepper:
             if probe is not None:
                 self._decisions.update(probe.answers())
             resources.close()
-        except DriverError as problem:
+        except BaseException as problem:
             with suppress(DriverError):  # a lost context refuses
                 resources.close()
-            blame_run(problem, self._device, self._name, node)
+            if isinstance(problem, DriverError):
+                blame_run(problem, self._device, self._name, node)
             raise
         finally:
             hosts.waited()
@@ -226,6 +228,8 @@ class _Stepper:
     def _outcome(self, index: int) -> str:
         if index == self._failed:
             return "failed"
+        if index in self._around:
+            return "failed inside"
         if self._counts[index]:
             return "ran"
         if index in self._parts.shadow.disabled:

@@ -26,8 +26,8 @@ class NodeRun:
     location : tuple of str and int
         File and line of its declaration.
     outcome : str
-        ``"ran"``, ``"failed"``, ``"disabled"``, ``"not chosen"`` (in a body that no condition chose) or
-        ``"not reached"`` (behind the one that failed).
+        ``"ran"``, ``"failed"``, ``"failed inside"`` (a node that holds the one that failed), ``"disabled"``,
+        ``"not chosen"`` (in a body that no condition chose) or ``"not reached"`` (behind the one that failed).
     runs : int
         How often it ran to its end.
     milliseconds : float or None
@@ -113,7 +113,7 @@ class DebugReport:
 
     def _shown(self) -> Iterator[str]:
         """The nodes that ran, of many the last of them; those that did not are only counted."""
-        ran = [run for run in self.nodes if run.outcome in ("ran", "failed")]
+        ran = [run for run in self.nodes if run.outcome in ("ran", "failed", "failed inside")]
         if len(ran) > _MOST_SHOWN:
             yield f"({len(ran) - _MOST_SHOWN:,} more ran before these)"
         yield from map(str, ran[-_MOST_SHOWN:])

@@ -154,6 +154,30 @@ def test_a_captured_node_is_recorded_anew(device):
         assert exe["x"].copy_to_host().tolist() == [6.0] * 4
 
 
+def test_a_captured_node_that_cannot_be_recorded(device):
+    calls = []
+
+    def record(stream, array):
+        if calls:
+            raise ValueError("not twice")
+        calls.append(array)
+
+    g = gd.Graph("library")
+    x = g.device_array("x", 4, np.float32)
+    with g.sequence():
+        g.memset(x, 3, name="set")
+        g.capture(record, (x,), emulate=lambda array: record(None, array), name="once")
+    with g.instantiate(device) as exe:
+        before = device.live
+        exe.launch()  # calls it once
+        exe.synchronize()
+        report = exe.debug()
+        assert outcomes(report) == [("set", "ran"), ("once", "failed")]
+        assert "not twice" in str(report.error)
+        assert report.error.node == "once"
+        assert device.live == before
+
+
 def test_memory_of_the_graph_has_other_addresses(device):
     g = gd.Graph("scratch")
     scratch = g.alloc("scratch", 16, np.float32)

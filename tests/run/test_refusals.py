@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
-from graphdsl.drivers.results import InstantiateError
+from graphdsl.drivers.results import ExecUpdateError, InstantiateError
 from tests.conformance import kernels
 
 INVALID_VALUE, ILLEGAL_ADDRESS = 1, 700
@@ -132,3 +132,36 @@ class TestWhoIsBlamed:
             self.nested().instantiate(device)
         assert (caught.value.graph, caught.value.node) == ("outer", None)
         assert "blames" not in str(caught.value)
+
+
+class TestWholeUpdates:
+    """The driver blames nodes of the graph that is given, and a dependency of one."""
+
+    def refused(self, device, monkeypatch, result, node, dependency=None):
+        def update(graph_exec, graph):
+            handles = {each.kind.name: each.handle for each in device._graphs[graph].nodes.values()}
+            raise ExecUpdateError(910, result, handles.get(node, 0), handles.get(dependency, 0))
+
+        monkeypatch.setattr(device, "graph_exec_update", update)
+        with add_graph().instantiate(device) as exe, pytest.raises(ExecUpdateError) as caught:
+            exe.update_from(add_graph(), values={"value": 2.0})
+        assert caught.value.graph == "adding"
+        return caught.value
+
+    def test_a_node_and_its_dependency(self, device, monkeypatch):
+        result = "CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED"
+        problem = self.refused(device, monkeypatch, result, "kernel", "memset")
+        assert (problem.node, problem.location[0]) == ("add", __file__)
+        assert "its dependency on 'clear' does not match" in str(problem)
+        assert "an update keeps the nodes and the edges" in str(problem)
+        assert "reinstantiate" in problem.remedy
+
+    def test_what_was_to_change(self, device, monkeypatch):
+        result = "CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED"
+        problem = self.refused(device, monkeypatch, result, "kernel")
+        assert [tuple(change) for change in problem.changes] == [("argument 'value'", 1.0, 2.0)]
+        assert "It was to change argument 'value': 1.0 -> 2.0" in str(problem)
+
+    def test_nobody(self, device, monkeypatch):
+        problem = self.refused(device, monkeypatch, "CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED", None)
+        assert (problem.node, problem.changes) == (None, ())
