@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
-from graphdsl.drivers import cuda
+from graphdsl.drivers.cuda import calling, loops
 from graphdsl.drivers.host_threads import host_function
 from tests.conformance import kernels
 from tests.conformance.test_run import demo_graph
@@ -18,14 +18,14 @@ def test_where_loops_cannot_be_compiled_it_is_said_once(monkeypatch, caplog):
     def broken() -> None:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(cuda, "_Compiled", broken)
-    cuda._compiled.cache_clear()
+    monkeypatch.setattr(loops, "Compiled", broken)
+    loops.compiled.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, "graphdsl"):
-            assert cuda._compiled() is None
-            assert cuda._compiled() is None
+            assert loops.compiled() is None
+            assert loops.compiled() is None
     finally:
-        cuda._compiled.cache_clear()
+        loops.compiled.cache_clear()
     assert [record.getMessage().endswith("no compiler") for record in caplog.records] == [True]
 
 
@@ -45,16 +45,16 @@ def test_a_device_is_given_by_its_number(ordinal):
 def test_in_a_host_node_the_driver_is_not_asked():
     """Some of its functions refuse there, and others hang."""
     with host_function():
-        for function in (cuda.driver.cuStreamSynchronize, cuda.driver.cuMemAlloc):
+        for function in (calling.driver.cuStreamSynchronize, calling.driver.cuMemAlloc):
             with pytest.raises(gd.DriverError, match="a host node may make no driver calls") as caught:
-                cuda._call(function, 0)
+                calling.invoke(function, 0)
             assert (caught.value.call, caught.value.code) == (function.__name__, 800)
 
 
 def test_what_cuda_core_raises_is_explained_too():
     refusal = RuntimeError("CUDA_ERROR_DEVICE_UNAVAILABLE: This indicates that ...")
     said = "another process has the device for itself"
-    with pytest.raises(gd.DriverError, match=said) as caught, cuda._as_ours("cuDevicePrimaryCtxRetain"):
+    with pytest.raises(gd.DriverError, match=said) as caught, calling.as_ours("cuDevicePrimaryCtxRetain"):
         raise refusal
     assert (caught.value.call, caught.value.code) == ("cuDevicePrimaryCtxRetain", 46)
     assert caught.value.__cause__ is refusal
@@ -62,7 +62,7 @@ def test_what_cuda_core_raises_is_explained_too():
 
 @pytest.mark.parametrize("text", ["no code at all", "CUDA_ERROR_THAT_NEVER_WAS"])
 def test_what_tells_no_code_stays_as_it_is(text):
-    with pytest.raises(RuntimeError, match=text), cuda._as_ours("cuDevicePrimaryCtxRetain"):
+    with pytest.raises(RuntimeError, match=text), calling.as_ours("cuDevicePrimaryCtxRetain"):
         raise RuntimeError(text)
 
 
@@ -72,7 +72,7 @@ class TestOnAGpu:
         data = np.arange(1024, dtype=np.float32)
         with demo_graph().instantiate(gd.cuda(0)) as exe:
             calls = exe.calls
-        monkeypatch.setattr(cuda, "_compiled", lambda: None)
+        monkeypatch.setattr(loops, "compiled", lambda: None)
         with demo_graph().instantiate(gd.cuda(0)) as exe:
             assert exe.calls == calls
             exe["raw"][:] = data

@@ -14,7 +14,7 @@ import pytest
 import graphdsl as gd
 from graphdsl import forks
 from graphdsl.compile import numba as compiler
-from graphdsl.drivers import cuda
+from graphdsl.drivers.cuda import calling
 from tests.bounded import PATIENCE, bounded, script
 from tests.conformance import kernels
 from tests.drivers.emulator.conftest import Bench
@@ -240,24 +240,24 @@ class TestCuda:
         kept[0].close()
 
     def test_the_driver_is_not_asked(self, monkeypatch):
-        monkeypatch.setattr(cuda, "_is_forked", True)
-        assert "forked" in (cuda.unavailable() or "")
+        monkeypatch.setattr(calling, "_is_forked", True)
+        assert "forked" in (calling.unavailable() or "")
         with pytest.raises(gd.DriverError, match="spawn") as caught:
-            cuda._call(cuda.driver.cuStreamSynchronize, 0)
+            calling.invoke(calling.driver.cuStreamSynchronize, 0)
         assert (caught.value.call, caught.value.code) == ("cuStreamSynchronize", 3)
         with pytest.raises(gd.GraphdslError, match="forked"):
             gd.cuda(0)
 
     @pytest.mark.parametrize(("answer", "lost"), [(None, True), ("no driver", False)])
     def test_only_what_was_started_is_lost(self, monkeypatch, answer, lost):
-        monkeypatch.setattr(cuda, "_is_forked", False)
-        calls = cuda.functools.cache(lambda: answer)
-        monkeypatch.setattr(cuda, "_initialised", calls)
-        cuda._note_fork()
-        assert not cuda._is_forked
+        monkeypatch.setattr(calling, "_is_forked", False)
+        calls = calling.functools.cache(lambda: answer)
+        monkeypatch.setattr(calling, "_initialised", calls)
+        calling._note_fork()
+        assert not calling._is_forked
         calls()
-        cuda._note_fork()
-        assert cuda._is_forked is lost
+        calling._note_fork()
+        assert calling._is_forked is lost
 
 
 @pytest.mark.gpu
