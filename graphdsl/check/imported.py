@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.declare.imported import keeper_of
+from graphdsl.declare.imported import has_imported, keeper_of
 
 
 @rule("GD251", "advice", "What imported nodes use is kept alive", subject="graph")
@@ -35,11 +35,9 @@ def kept_alive(context: Context, found: Found) -> Iterator[Finding]:
     g = gd.from_handle(exe)
     ```
     """
-    nodes = []
-    for node in context.nodes:
-        keepers = [keeper for keeper in keeper_of(node) if keeper.owner is None]
-        if keepers:
-            nodes.append(node)
+    if not has_imported(context.nodes, context.definition.operands.values()):  # most graphs have nothing of the kind
+        return
+    nodes = [node for node in context.nodes if any(keeper.owner is None for keeper in keeper_of(node))]
     if nodes:
         yield found(
             "nobody is known to keep alive what imported nodes use",

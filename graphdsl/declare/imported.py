@@ -5,7 +5,7 @@ All is plain data, read from the driver before. This module must not ask it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -190,6 +190,17 @@ class RawMemory:
 
     def __repr__(self) -> str:
         return f"<memory at {self.address:#x}>"
+
+
+def has_imported(nodes: Iterable[Node], operands: Iterable[Any]) -> bool:
+    """True if something in a graph with these nodes and operands was imported."""
+    nodes = list(nodes)
+    kernels = {node.kernel for node in nodes if isinstance(node, KernelNode)}
+    return (
+        any(isinstance(kernel, ImportedKernel) for kernel in kernels)
+        or any(isinstance(getattr(operand, "owner", None), RawMemory) for operand in operands)
+        or any(isinstance(node, NativeHostNode) for node in nodes)
+    )
 
 
 def keeper_of(node: Node) -> Iterator[Keeper]:

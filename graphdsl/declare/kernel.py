@@ -139,13 +139,12 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
     """
     if isinstance(source, Kernel):
         return source
-    foreign = _foreign(source, node)
-    if foreign is not None:
-        return foreign
     try:
         kernel = _kernels.get(source)
     except TypeError:
         kernel = None
+    if kernel is None:
+        kernel = _foreign(source, node)
     if kernel is None:
         kernel = _kernels.setdefault(source, _make(source, node))  # one step, that no other thread comes between
     return kernel

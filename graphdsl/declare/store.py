@@ -117,7 +117,10 @@ class Level:
         [('a', 'c'), ('a', 'd'), ('b', 'c'), ('b', 'd')]
         """
         location = declared_here()
-        kind = _checked_port(programmatic, port)
+        kind = _checked_port(programmatic, port) if programmatic or port != "programmatic" else "default"
+        if isinstance(before, Node) and isinstance(after, Node) and before.definition is after.definition is self:
+            self._add_edge(before, after, location, kind)  # by far the most frequent
+            return
         befores, afters = flatten(before), flatten(after)
         for source in befores:
             for target in afters:
