@@ -141,7 +141,7 @@ def as_kernel(source: Any, *, node: str | None = None) -> Kernel:
         return source
     try:
         kernel = _kernels.get(source)
-    except TypeError:
+    except Exception:  # of another library, whose objects may have a hash only where there is a GPU
         kernel = None
     if kernel is None:
         kernel = _foreign(source, node)
