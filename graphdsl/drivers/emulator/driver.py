@@ -26,7 +26,7 @@ from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.graph import Order
 from graphdsl.drivers.emulator.machine import Device, Machine
 from graphdsl.drivers.emulator.memory import AddressSpace
-from graphdsl.drivers.emulator.problems import INVALID_DEVICE, PEER_ACCESS_UNSUPPORTED, Problem
+from graphdsl.drivers.emulator.problems import PEER_ACCESS_UNSUPPORTED, Problem
 from graphdsl.drivers.releases import settle
 from graphdsl.errors import DeclarationError
 
@@ -133,7 +133,7 @@ class Emulator(Kernels, Memory, Streams, Building, Looking, Running, Updating, O
     def ctx_enable_peer_access(self, context: Handle) -> None:
         peer = self._machine.device_of(context)
         if peer is self._machine.device:
-            raise Problem("a device is no peer of itself", INVALID_DEVICE)
+            raise Problem("a device is no peer of itself", PEER_ACCESS_UNSUPPORTED)
         if not self._peer_access:
             raise Problem(f"{self.name} does not reach the memory of {peer.limits.name}", PEER_ACCESS_UNSUPPORTED)
         self._machine.peers.add((self.ordinal, peer.ordinal))

@@ -46,10 +46,6 @@ class _Copy:
         return self.destination.memory_type, self.source.memory_type
 
     @property
-    def owners(self) -> tuple[int | None, ...]:
-        return self.destination.owner, self.source.owner
-
-    @property
     def is_run(self) -> bool:
         """True for a copy of one dimension."""
         return self.shape[:2] == (1, 1)
@@ -113,7 +109,7 @@ def _run_memcpy(machine: Machine, copy: _Copy) -> None:
 
 
 def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
-    _require_places(old.device, new.device, old.owners, new.owners)
+    _require_place("source", old.source.owner, new.source.owner)
     if old.memory_types != new.memory_types:
         raise Problem(
             f"the memory types (destination, source) of a copy must stay {old.memory_types}; {new.memory_types} given",
@@ -128,16 +124,13 @@ def _accept_memcpy(machine: Machine, old: _Copy, new: _Copy) -> _Copy:
     return new
 
 
-def _require_places(old: Device, new: Device, before: tuple[int | None, ...], after: tuple[int | None, ...]) -> None:
-    """Refuse another context, and memory of another device in the place of memory of one."""
-    if new is not old:
-        raise Problem("a copy or memset of an exec keeps its context", remedy="Build the graph anew.")
-    for was, is_now in zip(before, after):
-        if None not in (was, is_now) and was != is_now:
-            raise Problem(
-                f"memory of device {is_now} in the place of memory of device {was}; an update keeps the device",
-                remedy="Build the graph anew.",
-            )
+def _require_place(side: str, was: int | None, is_now: int | None) -> None:
+    """Refuse memory of another device in the place of memory of one: where a copy reads, and a memset writes."""
+    if None not in (was, is_now) and was != is_now:
+        raise Problem(
+            f"the {side} is memory of device {is_now} in the place of memory of device {was}; an update keeps it",
+            remedy="Build the graph anew.",
+        )
 
 
 # Memset
@@ -172,7 +165,7 @@ def _read_memset(machine: Machine, address: Address) -> _Fill:
             f"the destination {destination:#x} and the pitch {pitch} are not aligned to elements of {size} bytes"
         )
     shape, strides = (height, width, size), (pitch, size, 1)
-    machine.require_memory(destination, span(shape, strides), device)
+    machine.require_memory(destination, span(shape, strides))
     # Bits of the value beyond the element are ignored, as the driver does.
     return _Fill(
         device,
@@ -190,7 +183,7 @@ def _run_memset(machine: Machine, fill: _Fill) -> None:
 
 
 def _accept_memset(machine: Machine, old: _Fill, new: _Fill) -> _Fill:
-    _require_places(old.device, new.device, (old.owner,), (new.owner,))
+    _require_place("destination", old.owner, new.owner)
     height = old.shape[0]
     if new.shape[0] != height:
         raise Problem(f"a memset must keep its height, {height}; {new.shape[0]} given", remedy="Build the graph anew.")
