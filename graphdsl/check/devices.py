@@ -229,7 +229,7 @@ def programmatic_device(context: Context, found: Found) -> Iterator[Finding]:
     """A programmatic edge joins two kernels of one device.
 
     **Why.** It lets a device start a kernel while another one of its own still runs; devices know nothing of each
-    other's blocks.
+    other's blocks. The driver takes the edge all the same (measured on driver 580), and promises nothing.
 
     **Source.** CUDA Programming Guide, "Programmatic Dependent Launch".
 
