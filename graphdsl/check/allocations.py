@@ -241,8 +241,7 @@ class _Places:
         self.allocs = {node.array: node for node in context.of_kind(AllocNode)}
         for free in context.of_kind(FreeNode):
             self.frees.setdefault(free.array, []).append(free)
-        holders: list[Node] = context.of_kind(ChildNode, ConditionalNode)
-        self._owners = {id(body): owner for owner in holders for body in owner.bodies}
+        self._holders = context.holders
         self._after = cache(lambda node: frozenset(nx.descendants(node.definition.dag, node.name)))
 
     def ordered(self, before: Node, after: Node) -> bool:
@@ -263,9 +262,3 @@ class _Places:
             if mate is not None:
                 return None if mate is node else (mate, node)
         return None
-
-    def _holders(self, node: Node) -> Iterator[Node]:
-        at: Node | None = node
-        while at is not None:
-            yield at
-            at = self._owners.get(id(at.definition))

@@ -294,15 +294,12 @@ def _at(node: KernelNode, layout: ParameterLayout, place: int) -> Any:
 def _any_before(context: Context, node: Node, wanted: list[KernelNode]) -> bool:
     """True if one of the wanted kernels is ordered before a node: on its level, or before what holds that."""
     names = {kernel.name for kernel in wanted}
-    owners = {id(body): owner for owner in context.nodes for body in owner.bodies}
-    at: Node | None = node
-    while at is not None:
+    for at in context.holders(node):
         dag = at.definition.dag
         before = [dag.nodes[name]["node"] for name in nx.ancestors(dag, at.name)]
         inside = [inner for each in before for body in each.bodies for inner in body.all_nodes]
         if any(each.name in names for each in (*before, *inside)):
             return True
-        at = owners.get(id(at.definition))
     return False
 
 

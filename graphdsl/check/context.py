@@ -147,16 +147,27 @@ class Context:
     def flow(self) -> Flow:
         """The nodes with their order, and which are disabled."""
         index = {node.name: number for number, node in enumerate(self.nodes)}
-        owners = {id(body): index[node.name] for node in self.nodes for body in node.bodies}
         levels = [
             Inside(
-                owners.get(id(level), -1),
+                index[self._owners[id(level)].name] if id(level) in self._owners else -1,
                 [index[name] for name in level.dag],
                 [(index[source], index[target]) for source, target in level.dag.edges],
             )
             for level in self.definition.levels
         ]
         return Flow(self.nodes, levels, {index[name] for name in self.disabled}, self.values)
+
+    def holders(self, node: Node) -> Iterator[Node]:
+        """A node, the node whose body it stands in, the one that holds that, and so on outwards."""
+        at: Node | None = node
+        while at is not None:
+            yield at
+            at = self._owners.get(id(at.definition))
+
+    @cached_property
+    def _owners(self) -> dict[int, Node]:
+        """The node that each body belongs to, by the identity of the body."""
+        return {id(body): node for node in self.nodes for body in node.bodies}
 
     def of_kind(self, *kinds: type[NodeType]) -> list[NodeType]:
         """The nodes of some kinds, kind by kind."""
