@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import NamedTuple
 
@@ -98,13 +99,11 @@ def read_resources(cubin: bytes, entry: str, target: tuple[int, int]) -> Resourc
     ValueError
         If the bytes are no cubin, or have no such kernel.
     """
-    try:
+    with _reading(f"a cubin with the kernel {entry}"):
         sections = {section.name: section for section in _sections(cubin)}
         general = list(_attributes(cubin, sections[".nv.info"]))
         own = list(_attributes(cubin, sections[f".nv.info.{entry}"]))
         registers = _registers(cubin, sections, general, entry)
-    except (struct.error, IndexError, KeyError, OverflowError) as problem:
-        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
     shared = sections.get(f".nv.shared.{entry}")
     return Resources(
         registers,
@@ -123,10 +122,8 @@ def kernels(cubin: bytes) -> list[str]:
     ValueError
         If the bytes are no cubin.
     """
-    try:
+    with _reading("a cubin"):
         names = {section.name for section in _sections(cubin)}
-    except (struct.error, IndexError, KeyError, OverflowError, UnicodeDecodeError) as problem:
-        raise ValueError(f"not a cubin: {problem!r}") from problem
     found = (name.removeprefix(".text.") for name in names if name.startswith(".text."))
     return sorted(name for name in found if f".nv.constant0.{name}" in names)
 
@@ -139,10 +136,8 @@ def target_of(cubin: bytes) -> tuple[int, int]:
     ValueError
         If the bytes are no cubin.
     """
-    try:
+    with _reading("a cubin"):
         version, (flags,) = cubin[8], struct.unpack_from("<I", cubin, 48)
-    except (IndexError, struct.error) as problem:
-        raise ValueError(f"not a cubin: {problem!r}") from problem
     number = int(flags >> 8 if version >= _SECOND_ABI else flags) & 0xFF
     return number // 10, number % 10
 
@@ -158,11 +153,9 @@ def kernel_attributes(cubin: bytes, entry: str) -> dict[int, bytes]:
     ValueError
         If the bytes are no cubin, or have no such kernel.
     """
-    try:
+    with _reading(f"a cubin with the kernel {entry}"):
         sections = {section.name: section for section in _sections(cubin)}
         return dict(_attributes(cubin, sections[f".nv.info.{entry}"]))
-    except (struct.error, IndexError, KeyError, OverflowError) as problem:
-        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
 
 
 def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
@@ -175,7 +168,7 @@ def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
     ValueError
         If the bytes are no cubin, or have no such kernel.
     """
-    try:
+    with _reading(f"a cubin with the kernel {entry}"):
         sections = {section.name: section for section in _sections(cubin)}
         own = sections[f".text.{entry}"]
         found: set[int] = set()
@@ -184,9 +177,16 @@ def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
             if section is own or (name.startswith(".text.") and f".nv.constant0.{name[6:]}" not in sections):
                 words = np.frombuffer(cubin, "<u8", section.size // 16 * 2, section.offset)
                 found.update((words[::2] & 0xFFF).tolist())
-    except (struct.error, IndexError, KeyError, OverflowError, ValueError) as problem:
-        raise ValueError(f"not a cubin with the kernel {entry}: {problem!r}") from problem
     return frozenset(found)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Around code that reads bytes of any origin: what it trips over is a `ValueError` that says what they are not."""
+    try:
+        yield
+    except (struct.error, IndexError, KeyError, OverflowError, ValueError) as problem:
+        raise ValueError(f"not {what}: {problem!r}") from problem
 
 
 def _sections(cubin: bytes) -> Iterator[_Section]:
