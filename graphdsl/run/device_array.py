@@ -138,15 +138,7 @@ class DeviceArray:
 
     def _converted(self, array: Any) -> np.ndarray[Any, Any]:
         """A host array as a C contiguous one of the dtype; as it came where that would lose values."""
-        try:
-            given = np.asarray(array)
-        except ValueError as problem:
-            raise GraphdslError(
-                f"NumPy makes no array of it: {problem}",
-                field="array",
-                value=f"an object of type {type(array).__name__}",
-                remedy=f"Pass a {self.dtype}{list(self.shape)} array.",
-            ) from None
+        given = _host_array(array, f"Pass a {self.dtype}{list(self.shape)} array.")
         if given.dtype != self.dtype and np.can_cast(given.dtype, self.dtype, casting="same_kind"):
             with np.errstate(over="ignore", invalid="ignore"):
                 cast = given.astype(self.dtype)
@@ -253,15 +245,19 @@ def device_array(device: Driver, shape: int | tuple[int, ...], dtype: Any) -> De
 
 def to_device(device: Driver, array: Any) -> DeviceArray:
     """A copy of a host array in the memory of ``device``."""
+    source = _host_array(array, "Pass a NumPy array.")
+    made = device_array(device, source.shape, source.dtype)
+    made.copy_from_host(source)
+    return made
+
+
+def _host_array(array: Any, remedy: str) -> np.ndarray[tuple[int, ...], Any]:
     try:
-        source = np.asarray(array)
+        return np.asarray(array)
     except ValueError as problem:
         raise GraphdslError(
             f"NumPy makes no array of it: {problem}",
             field="array",
             value=f"an object of type {type(array).__name__}",
-            remedy="Pass a NumPy array.",
+            remedy=remedy,
         ) from None
-    made = device_array(device, source.shape, source.dtype)
-    made.copy_from_host(source)
-    return made
