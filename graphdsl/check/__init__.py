@@ -34,8 +34,9 @@ from graphdsl.check.context import Context
 from graphdsl.check.placement import placement_fits
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page
-from graphdsl.check.stale import Flow, Inside
+from graphdsl.check.stale import Flow
 from graphdsl.check.subjects import Launch, Launches, Subject, Switched
+from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.limits import Limits, Target
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Finding",
-    "Inside",
     "Report",
     "Rule",
     "Severity",

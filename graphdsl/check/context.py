@@ -14,7 +14,7 @@ import numpy as np
 
 from graphdsl.cached import cached_property
 from graphdsl.check import source_groups
-from graphdsl.check.stale import Flow, Inside
+from graphdsl.check.stale import Flow
 from graphdsl.check.subjects import (
     KernelGroup,
     Launch,
@@ -23,6 +23,7 @@ from graphdsl.check.subjects import (
     leaves,
     uses_of,
 )
+from graphdsl.declare.ancestry import insides
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
@@ -146,16 +147,8 @@ class Context:
     @cached_property
     def flow(self) -> Flow:
         """The nodes with their order, and which are disabled."""
-        index = {node.name: number for number, node in enumerate(self.nodes)}
-        levels = [
-            Inside(
-                index[self._owners[id(level)].name] if id(level) in self._owners else -1,
-                [index[name] for name in level.dag],
-                [(index[source], index[target]) for source, target in level.dag.edges],
-            )
-            for level in self.definition.levels
-        ]
-        return Flow(self.nodes, levels, {index[name] for name in self.disabled}, self.values)
+        disabled = {number for number, node in enumerate(self.nodes) if node.name in self.disabled}
+        return Flow(self.nodes, insides(self.definition, self.nodes), disabled, self.values)
 
     def holders(self, node: Node) -> Iterator[Node]:
         """A node, the node whose body it stands in, the one that holds that, and so on outwards."""

@@ -5,11 +5,12 @@ This module must not report: the rule about it does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from graphdsl.declare.accesses import Span, accesses
+from graphdsl.declare.ancestry import Inside, ancestors, flattened
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer
 
@@ -31,24 +32,6 @@ class Stale(NamedTuple):
     reader: Node
     array: Array
     span: Span
-
-
-class Inside(NamedTuple):
-    """A graph, or a body in it.
-
-    Attributes
-    ----------
-    owner : int
-        Index of the node that holds the body; -1 for the graph itself.
-    nodes : sequence of int
-        Indices of its nodes.
-    edges : iterable of pairs of int
-        Source and target of each edge, as indices of nodes.
-    """
-
-    owner: int
-    nodes: Sequence[int]
-    edges: Iterable[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +70,7 @@ class Flow:
                     table = writers[each.array.buffer]
                     table.add(index, bit, each.span(self.values), each.array.buffer, index in self.disabled)
         stale: dict[tuple[int, int, Buffer], Stale] = {}
-        for index, before in _reaching(bits, *_flat(len(self.nodes), self.levels)):
+        for index, before in ancestors(bits, *flattened(len(self.nodes), self.levels)):
             if index >= len(self.nodes) or index in self.disabled:
                 continue
             for each in touched[index]:
@@ -98,57 +81,6 @@ class Flow:
                     made = Stale(self.nodes[writer], self.nodes[index], each.array, span)
                     stale.setdefault((writer, index, buffer), made)
         return list(stale.values())
-
-
-def _flat(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int, int]]]:
-    """Levels as one graph: a node that holds bodies becomes its begin, and another one its end.
-
-    Gives the number of nodes, the ends counted, and the edges.
-
-    Examples
-    --------
-    >>> _flat(3, [Inside(-1, [0, 1], [(0, 1)]), Inside(0, [2], [])])
-    (4, [(3, 1), (0, 2), (2, 3), (0, 3)])
-    """
-    levels = list(levels)
-    owners = dict.fromkeys(level.owner for level in levels if level.owner >= 0)
-    ends = {owner: count + number for number, owner in enumerate(owners)}
-    edges = []
-    for owner, nodes, inner in levels:
-        inner = list(inner)
-        edges += [(ends.get(source, source), target) for source, target in inner]
-        if owner >= 0:
-            sources, targets = {source for source, _ in inner}, {target for _, target in inner}
-            edges += [(owner, node) for node in nodes if node not in targets]
-            edges += [(ends.get(node, node), ends[owner]) for node in nodes if node not in sources]
-    return count + len(ends), edges + list(ends.items())
-
-
-def _reaching(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The nodes in a topological order, each with the bits of those that it is ordered after."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    before: list[list[int]] = [[] for _ in range(count)]
-    for source, target in edges:
-        after[source].append(target)
-        before[target].append(source)
-    waiting, left = [len(sources) for sources in before], [len(targets) for targets in after]
-    ready = [index for index, number in enumerate(waiting) if not number]
-    reached: dict[int, int] = {}
-    while ready:
-        index = ready.pop()
-        found = 0
-        for source in before[index]:
-            found |= reached[source]
-            left[source] -= 1
-            if not left[source]:  # sets of many writers are large: only the front of them is kept
-                del reached[source]
-        yield index, found
-        if left[index]:
-            reached[index] = found | bits.get(index, 0)
-        for target in after[index]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
 
 
 @dataclass

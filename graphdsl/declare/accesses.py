@@ -28,13 +28,22 @@ class Access(NamedTuple):
     reads, writes : bool
         What is done to it; both where it is not known.
     nbytes : int, Expr or None
-        Bytes from the first element on; None for all that the array spans.
+        Bytes touched at most, from the first on; None for all that the array spans.
+    skipped : int or Expr
+        Bytes between the first element of the array and the first that is touched.
+    atomic : str or None
+        The one kind of atomic operation that is all that is done to it, such as ``"add"``.
+    known : bool
+        False where what is done could not be told, and was taken to be both.
     """
 
     array: Array
     reads: bool
     writes: bool
     nbytes: Extent | None = None
+    skipped: Extent = 0
+    atomic: str | None = None
+    known: bool = True
 
     def span(self, values: Mapping[str, Any]) -> Span:
         """The bytes of the buffer; all of it where params have no value.
@@ -43,7 +52,7 @@ class Access(NamedTuple):
         """
         array = self.array
         try:
-            start = int(value_of(array.offset, values))
+            start = int(value_of(array.offset, values)) + int(value_of(self.skipped, values))
             if self.nbytes is not None:
                 return start, start + int(value_of(self.nbytes, values))
             shape = [int(value_of(extent, values)) for extent in array.shape]
@@ -78,7 +87,7 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield Access(operation.array, operation.form == "wait", operation.form == "write")
     elif isinstance(node, (KernelNode, HostNode, CapturedNode)):
         for array in _arrays(node.args):
-            yield Access(array, True, not array.buffer.readonly)
+            yield Access(array, True, not array.buffer.readonly, known=False)
 
 
 def _arrays(operands: tuple[Any, ...]) -> Iterator[Array]:

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from graphdsl.check import Finding, Inside, check_disabled
+from graphdsl.check import Finding, check_disabled
+from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.nesting import ChildNode
 from graphdsl.declare.nodes import EmptyNode
 from graphdsl.plan import Level

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphdsl as gd
-from graphdsl.check import Inside, check_disabled
+from graphdsl.check import check_disabled
+from graphdsl.declare.ancestry import Inside
 from tests.check.conftest import scale
 from tests.check.findings import cheap, judged
 

@@ -1,0 +1,141 @@
+"""Which nodes are ordered after which: a graph and the bodies in it as one partial order.
+
+Ancestors are sets of bits in Python's integers: one operation joins two sets of ten thousand nodes. They come one node
+after the other, in a topological order, and are given back as soon as no edge needs them, because all of them together
+grow with the square of the nodes. This module must not judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from graphdsl.declare.definition import Definition
+    from graphdsl.declare.node import Node
+
+
+class Inside(NamedTuple):
+    """A graph, or a body in it.
+
+    Attributes
+    ----------
+    owner : int
+        Index of the node that holds the body; -1 for the graph itself.
+    nodes : sequence of int
+        Indices of its nodes.
+    edges : iterable of pairs of int
+        Source and target of each edge, as indices of nodes.
+    """
+
+    owner: int
+    nodes: Sequence[int]
+    edges: Iterable[tuple[int, int]]
+
+
+def insides(definition: Definition, nodes: Sequence[Node]) -> list[Inside]:
+    """The levels of a definition, each as indices of ``nodes``, which are all of them.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> _ = graph.empty(name="a") >> graph.empty(name="b")
+    >>> insides(graph, graph.all_nodes)
+    [Inside(owner=-1, nodes=[0, 1], edges=[(0, 1)])]
+    """
+    index = {node.name: number for number, node in enumerate(nodes)}
+    owners = {id(body): index[node.name] for node in nodes for body in node.bodies}
+    return [
+        Inside(
+            owners.get(id(level), -1),
+            [index[name] for name in level.dag],
+            [(index[source], index[target]) for source, target in level.dag.edges],
+        )
+        for level in definition.levels
+    ]
+
+
+def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int, int]]]:
+    """Levels as one graph: a node that holds bodies becomes its begin, and another one its end.
+
+    Parameters
+    ----------
+    count : int
+        How many nodes there are.
+    levels : iterable of Inside
+        How they hang together.
+
+    Returns
+    -------
+    count : int
+        The number of nodes, the ends counted.
+    edges : list of pairs of int
+        Source and target of each edge.
+
+    Examples
+    --------
+    >>> flattened(3, [Inside(-1, [0, 1], [(0, 1)]), Inside(0, [2], [])])
+    (4, [(3, 1), (0, 2), (2, 3), (0, 3)])
+    """
+    levels = list(levels)
+    owners = dict.fromkeys(level.owner for level in levels if level.owner >= 0)
+    ends = {owner: count + number for number, owner in enumerate(owners)}
+    edges = []
+    for owner, nodes, inner in levels:
+        inner = list(inner)
+        edges += [(ends.get(source, source), target) for source, target in inner]
+        if owner >= 0:
+            sources, targets = {source for source, _ in inner}, {target for _, target in inner}
+            edges += [(owner, node) for node in nodes if node not in targets]
+            edges += [(ends.get(node, node), ends[owner]) for node in nodes if node not in sources]
+    return count + len(ends), edges + list(ends.items())
+
+
+def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The nodes in a topological order, each with the bits of those that it is ordered after.
+
+    Parameters
+    ----------
+    bits : mapping of int to int
+        The bit of each node that is asked about, by its index.
+    count : int
+        How many nodes there are.
+    edges : iterable of pairs of int
+        Source and target of each edge. What lies on a cycle, or behind one, does not come.
+
+    Yields
+    ------
+    index : int
+        Of a node.
+    before : int
+        The bits of the nodes before it.
+
+    Examples
+    --------
+    >>> list(ancestors({0: 1, 1: 2, 2: 4}, 3, [(0, 1), (1, 2)]))
+    [(0, 0), (1, 1), (2, 3)]
+    """
+    after: list[list[int]] = [[] for _ in range(count)]
+    before: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        after[source].append(target)
+        before[target].append(source)
+    waiting, left = [len(sources) for sources in before], [len(targets) for targets in after]
+    ready = [index for index, number in enumerate(waiting) if not number]
+    reached: dict[int, int] = {}
+    while ready:
+        index = ready.pop()
+        found = 0
+        for source in before[index]:
+            found |= reached[source]
+            left[source] -= 1
+            if not left[source]:  # sets of many nodes are large: only the front of them is kept
+                del reached[source]
+        yield index, found
+        if left[index]:
+            reached[index] = found | bits.get(index, 0)
+        for target in after[index]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                ready.append(target)
