@@ -1,6 +1,6 @@
-"""The kernel of every node that is measured: one small block, and a result by which a lost node would be noticed."""
+"""The kernels of the nodes that are measured: a result in each, by which a lost node would be noticed."""
 
-from numba import cuda
+from numba import cuda, float32
 
 
 @cuda.jit
@@ -16,3 +16,19 @@ def step(x, gain, n):
     i = cuda.grid(1)
     if i < n:
         cuda.atomic.add(x, i, gain)
+
+
+@cuda.jit
+def spin(count, rounds):
+    """Compute for as long as ``rounds`` take, in every thread, and count the run in the first of them.
+
+    Parameters
+    ----------
+    count : array of float32, read and written
+    rounds : int32
+    """
+    value = float32(1)
+    for _ in range(rounds):
+        value = value * float32(0.5) + float32(1)  # each waits for the one before
+    if cuda.grid(1) == 0 or value < float32(0):  # never less: but then every thread must know it
+        count[0] += float32(1)
