@@ -132,6 +132,12 @@ class GraphExec(ExecUpdates):
         self._require_usable()
         return self._parts.graph
 
+    @property
+    def node_handles(self) -> dict[str, int]:
+        """What the driver knows each node by (``CUgraphNode``), by name: as profilers and `Emulator` orders name it."""
+        self._require_usable()
+        return {node.name: int(handle) for node, handle in zip(self._plan.nodes, self._sender.handles, strict=True)}
+
     # Running
 
     def launch(self, stream: Any = None) -> None:

@@ -23,9 +23,9 @@ from graphdsl.drivers.emulator.calls.state import new_handle
 from graphdsl.drivers.emulator.calls.streams import Streams
 from graphdsl.drivers.emulator.calls.updating import Updating
 from graphdsl.drivers.emulator.gate import Gate, driver_call
-from graphdsl.drivers.emulator.graph import Order
 from graphdsl.drivers.emulator.machine import Device, Machine
 from graphdsl.drivers.emulator.memory import AddressSpace
+from graphdsl.drivers.emulator.order import Order
 from graphdsl.drivers.emulator.problems import PEER_ACCESS_UNSUPPORTED, Problem
 from graphdsl.drivers.releases import settle
 from graphdsl.errors import DeclarationError
@@ -36,9 +36,11 @@ class Emulator(Kernels, Memory, Streams, Building, Looking, Running, Updating, O
 
     Parameters
     ----------
-    order : "declared", "random" or "reverse"
-        In which topological order a launch runs its nodes: ties by insertion, drawn anew for each launch, or ties by
-        reverse insertion. A result that depends on it needs an edge.
+    order : "declared", "random", "reverse" or callable
+        In which topological order a launch runs its nodes, those in children and bodies beside those outside: ties by
+        insertion, drawn anew for each launch, or ties by reverse insertion. A callable is given the handles of the
+        nodes that are ready, in the order of insertion, and gives the one that runs next; it may not call the device.
+        A result that depends on the order needs an edge.
     seed : int, optional
         Of the random order; by default another each time.
     target : str, tuple of int, or Limits, or a list of them
@@ -92,9 +94,9 @@ class Emulator(Kernels, Memory, Streams, Building, Looking, Running, Updating, O
         devices: int | None = None,
         peer_access: bool = True,
     ) -> None:
-        if order not in ("declared", "random", "reverse"):
+        if not callable(order) and order not in ("declared", "random", "reverse"):
             raise DeclarationError(
-                "the order of execution is declared, random or reverse",
+                "the order of execution is declared, random or reverse, or a function that chooses",
                 field="order",
                 value=repr(order),
                 remedy='Pass order="declared".',

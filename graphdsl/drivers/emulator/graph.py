@@ -1,16 +1,14 @@
-"""Graphs and execs of the emulator: nodes, edges, and the orders in which nodes may run.
+"""Graphs and execs of the emulator: nodes and edges.
 
 This module must not know what nodes do.
 """
 
 from __future__ import annotations
 
-import heapq
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.memory import Region
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
 
 _EDGES = {(0, 0), (1, 1), (2, 0), (2, 1)}
 """Port and type that go together: full, programmatic, and the launch order, of either type."""
-
-Order = Literal["declared", "random", "reverse"]
-"""Which topological order: ties by insertion, drawn anew for each launch, or ties by reverse insertion."""
 
 
 class Node:
@@ -197,6 +192,10 @@ class Exec:
         What is inside of a node, by its handle.
     sources : dict
         Where there are programmatic edges, for each node those in front of it, with the port of the edge; else empty.
+    numbers : dict
+        In which place a node was added, by its handle.
+    successors : dict
+        For each node those that come after it.
     dependencies : dict
         For each node those that it comes after, as `Graph` has them.
     by_priority : bool
@@ -205,21 +204,19 @@ class Exec:
         Its last launch that was left to a thread.
     """
 
-    def __init__(self, source: Graph, order: Order, rng: random.Random, by_priority: bool = False) -> None:
+    def __init__(self, source: Graph, by_priority: bool = False) -> None:
         self.source = source
         self.by_priority = by_priority
         self.last: Launch | None = None
         self._homes: dict[Handle, Exec] | None = None
         self.inner = {
-            handle: tuple(Exec(graph, order, rng, by_priority) for graph in graphs)
-            for handle, graphs in source.inner.items()
+            handle: tuple(Exec(graph, by_priority) for graph in graphs) for handle, graphs in source.inner.items()
         }
         self.dependencies = {handle: dict(others) for handle, others in source.dependencies.items()}
         self.nodes = {node.handle: Node(node.handle, node.kind, node.params) for node in source.nodes.values()}
-        self._successors = {handle: tuple(after) for handle, after in source.successors.items()}
+        self.numbers = {handle: number for number, handle in enumerate(self.nodes)}
+        self.successors = {handle: tuple(after) for handle, after in source.successors.items()}
         self.sources = _sources(source)
-        self._rng = rng
-        self._fixed = None if order == "random" else self._sorted(order)
 
     def node(self, handle: Handle) -> Node:
         """A node, here or inside of one; it must be in the source graph still."""
@@ -267,52 +264,6 @@ class Exec:
         """Give conditions their defaults, as the start of a launch does."""
         for condition in self.source.conditions.values():
             condition.value = condition.default if condition.assigned else None
-
-    def in_order(self) -> Iterable[Node]:
-        """The nodes in the order in which they run this time."""
-        handles = self._drawn() if self._fixed is None else self._fixed
-        return [self.nodes[handle] for handle in handles]
-
-    def _sorted(self, order: Order) -> list[Handle]:
-        """Topological, ties by insertion or by reverse insertion."""
-        sign = -1 if order == "reverse" else 1
-        ranks = {handle: sign * index for index, handle in enumerate(self.nodes)}
-        handles = list(self.nodes)
-        ready: list[int] = []
-        return self._topological(
-            lambda handle: heapq.heappush(ready, ranks[handle]),
-            lambda: handles[sign * heapq.heappop(ready)],
-        )
-
-    def _drawn(self) -> list[Handle]:
-        """Topological, drawn at random."""
-        ready: list[Handle] = []
-
-        def take() -> Handle:
-            place = self._rng.randrange(len(ready))
-            ready[place], ready[-1] = ready[-1], ready[place]
-            return ready.pop()
-
-        return self._topological(ready.append, take)
-
-    def _topological(self, offer: Callable[[Handle], Any], take: Callable[[], Handle]) -> list[Handle]:
-        """All nodes, each after those before it; ``take`` chooses one of those that were offered."""
-        missing = dict.fromkeys(self.nodes, 0)
-        for targets in self._successors.values():
-            for target in targets:
-                missing[target] += 1
-        for handle, count in missing.items():
-            if not count:
-                offer(handle)
-        found: list[Handle] = []
-        for _ in self.nodes:
-            handle = take()
-            found.append(handle)
-            for target in self._successors[handle]:
-                missing[target] -= 1
-                if not missing[target]:
-                    offer(target)
-        return found
 
 
 def _sources(graph: Graph) -> dict[Handle, dict[Handle, int]]:

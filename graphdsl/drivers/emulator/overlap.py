@@ -39,7 +39,9 @@ class Overlap:
     ...     if before_wait:
     ...         before_wait()
     ...     print("end", node)
-    >>> Overlap({2: {1: 1}, 3: {2: 0}}, run).run([1, 2, 3])
+    >>> overlap = Overlap({2: {1: 1}, 3: {2: 0}}, run)
+    >>> for node in (1, 2, 3):
+    ...     overlap.take(node)
     start 2
     start 1
     end 1
@@ -54,26 +56,36 @@ class Overlap:
         self._early = {source for sources in edges.values() for source, port in sources.items() if port}
         self._put_off: dict[Handle, int] = {}  # how many wait for each other up to this one
 
-    def run(self, order: Iterable[Handle]) -> None:
-        """Run the nodes; ``order`` is topological."""
-        for node in order:
-            sources = self._edges.get(node, {})
-            self._complete([source for source, port in sources.items() if not port])
-            if node not in self._early:
-                self._start(node)
-                continue
-            depth = 1 + max((self._put_off.get(source, 0) for source in sources), default=0)
-            if depth > _MOST_PUT_OFF:
-                self._complete(sources)
-                depth = 1
-            self._put_off[node] = depth
+    def take(self, node: Handle) -> None:
+        """Run a node now or later; all those in front of it have been taken."""
+        self.begin(node)
+        if node not in self._early:
+            self._start(node)
+            return
+        sources = self._edges.get(node, {})
+        depth = 1 + max((self._put_off.get(source, 0) for source in sources), default=0)
+        if depth > _MOST_PUT_OFF:
+            self._complete(sources)
+            depth = 1
+        self._put_off[node] = depth
+
+    def begin(self, node: Handle) -> None:
+        """Run what a node needs whole before it starts."""
+        self._complete([source for source, port in self._edges.get(node, {}).items() if not port])
+
+    def end(self, node: Handle) -> None:
+        """Run what was put off until the end of a node."""
+        self._complete(self._edges.get(node, {}))
+
+    def finish(self) -> None:
+        """Run all that was put off."""
         self._complete(self._put_off)
 
     def _start(self, node: Handle) -> None:
         sources = self._edges.get(node, {})
         waited_for = [source for source, port in sources.items() if port == 1 and source in self._put_off]
         self._run(node, (lambda: self._complete(waited_for)) if waited_for else None)
-        self._complete(sources)
+        self.end(node)
 
     def _complete(self, nodes: Iterable[Handle]) -> None:
         """Run those that were put off, the last one first: it may wait for others of them."""

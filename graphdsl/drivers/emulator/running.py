@@ -1,52 +1,140 @@
 """Runs the nodes of an exec: those of children and of the bodies that conditions choose, too.
 
-This module must not know how an exec came to be.
+The nodes inside of a node run beside those outside that they are not ordered with, as on a GPU. This module must not
+know how an exec came to be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
+from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.graph import Exec, Node
 from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.nesting import CHILD, chosen
+from graphdsl.drivers.emulator.order import Place, Ready
 from graphdsl.drivers.emulator.overlap import Overlap
 from graphdsl.drivers.emulator.problems import Problem
 
 
-def run(found: Exec, machine: Machine) -> None:
+def run(found: Exec, machine: Machine, ready: Ready[Level]) -> None:
     """Run each node that is enabled, in an order that its edges allow.
+
+    Parameters
+    ----------
+    found : Exec
+        What runs.
+    machine : Machine
+        Where.
+    ready : Ready
+        Chooses; it is empty.
 
     Raises
     ------
     Problem
         If a node failed, which ends the launch; its handle is among the details, as ``node_handle``.
     """
+    Level(found, machine, ready, (), lambda: None).begin()
+    while ready:
+        level, handle = ready.take()
+        level.step(handle)
 
-    def run_node(node: Node, before_wait: Callable[[], None] | None = None) -> None:
+
+class Level:
+    """The nodes of a graph that runs: that of the launch, or one inside of a node, from its begin to its end.
+
+    Parameters
+    ----------
+    found : Exec
+        What runs.
+    machine : Machine
+        Where.
+    ready : Ready
+        Takes the nodes that can run.
+    place : tuple of int
+        That of the node that it is inside of.
+    ended : callable
+        Called at the end.
+    """
+
+    def __init__(
+        self, found: Exec, machine: Machine, ready: Ready[Level], place: Place, ended: Callable[[], None]
+    ) -> None:
+        self._found = found
+        self._machine = machine
+        self._ready = ready
+        self._place = place
+        self._ended = ended
+        self._missing = {handle: len(sources) for handle, sources in found.dependencies.items()}
+        self._left = len(found.nodes)
+        self._overlap = Overlap(found.sources, self._run)
+
+    def begin(self) -> None:
+        """Let the nodes run that come after none."""
+        for handle in [handle for handle, count in self._missing.items() if not count]:
+            self._offer(handle)
+
+    def step(self, handle: Handle) -> None:
+        """Run a node; of one with graphs inside, begin the first of these."""
+        inside = self._found.inner.get(handle)
+        if inside is None:
+            self._overlap.take(handle)
+            self._end(handle)
+        else:
+            self._overlap.begin(handle)
+            node = self._found.nodes[handle]
+            self._begin_next(node, iter(inside) if node.kind is CHILD else chosen(node.params, inside))
+
+    def _begin_next(self, node: Node, parts: Iterator[Exec]) -> None:
+        """Begin the next graph inside of a node, where there is one with nodes; else the node has ended."""
+        with _Blaming(node):
+            part = next((part for part in parts if part.nodes), None)
+        if part is not None:
+            ended = partial(self._begin_next, node, parts)
+            Level(part, self._machine, self._ready, self._place_of(node.handle), ended).begin()
+        else:
+            self._overlap.end(node.handle)
+            self._end(node.handle)
+
+    def _end(self, handle: Handle) -> None:
+        for target in self._found.successors[handle]:
+            self._missing[target] -= 1
+            if not self._missing[target]:
+                self._offer(target)
+        self._left -= 1
+        if not self._left:
+            self._overlap.finish()
+            self._ended()
+
+    def _offer(self, handle: Handle) -> None:
+        self._ready.add(self._place_of(handle), handle, self)
+
+    def _place_of(self, handle: Handle) -> Place:
+        return (*self._place, self._found.numbers[handle])
+
+    def _run(self, handle: Handle, before_wait: Callable[[], None] | None) -> None:
+        node = self._found.nodes[handle]
         if not node.enabled:
             return
-        try:
-            _run_node(found, node, machine, before_wait)
-        except Problem as problem:
-            problem.details.setdefault("node_handle", node.handle)  # that of a node inside is there already
-            raise
-
-    order = found.in_order()
-    if found.sources:
-        overlap = Overlap(found.sources, lambda handle, before_wait: run_node(found.nodes[handle], before_wait))
-        overlap.run(node.handle for node in order)
-    else:
-        for node in order:
-            run_node(node)
+        with _Blaming(node):
+            if before_wait is not None:  # of a kernel: nothing else has programmatic edges
+                node.kind.run(self._machine, node.params, before_wait)
+            else:
+                node.kind.run(self._machine, node.params)
 
 
-def _run_node(found: Exec, node: Node, machine: Machine, before_wait: Callable[[], None] | None) -> None:
-    inside = found.inner.get(node.handle)
-    if inside is not None:
-        for part in inside if node.kind is CHILD else chosen(node.params, inside):
-            run(part, machine)
-    elif before_wait is not None:  # of a kernel: nothing else has programmatic edges
-        node.kind.run(machine, node.params, before_wait)
-    else:
-        node.kind.run(machine, node.params)
+class _Blaming:
+    """Tells a problem which node it is of, unless that is known already: one behind may run in the wait of another."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, *_: object) -> None:
+        if isinstance(problem, Problem):
+            problem.details.setdefault("node_handle", self._node.handle)

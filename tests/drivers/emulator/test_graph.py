@@ -1,9 +1,6 @@
-"""Graphs, edges, execs and the orders in which they run."""
+"""Graphs, edges and execs."""
 
 from __future__ import annotations
-
-import random
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -12,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphdsl.drivers.emulator import Emulator
-from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order, node_in_cycle
+from graphdsl.drivers.emulator.graph import Graph, Node, node_in_cycle
 from graphdsl.drivers.emulator.nodes import EMPTY
 from graphdsl.drivers.results import InstantiateError
-from graphdsl.errors import DeclarationError, DriverError
+from graphdsl.errors import DriverError
 from tests.drivers.emulator.conftest import Bench
 
 
@@ -115,20 +112,6 @@ def test_handles_are_not_used_again(device: Emulator) -> None:
     assert len(seen) == 60
 
 
-def test_an_order_that_is_none() -> None:
-    with pytest.raises(DeclarationError, match="declared, random or reverse"):
-        Emulator(order="sideways")  # type: ignore[arg-type]
-
-
-@st.composite
-def dags(draw: Any) -> tuple[int, list[tuple[int, int]]]:
-    """A number of nodes, and edges between some of them, in any order of insertion."""
-    count = draw(st.integers(1, 8))
-    names = draw(st.permutations(range(count)))
-    pairs = [(names[i], names[j]) for i in range(count) for j in range(i + 1, count)]
-    return count, draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-
-
 def graph_of(count: int, edges: list[tuple[int, int]]) -> Graph:
     graph = Graph()
     for handle in range(count):
@@ -136,36 +119,6 @@ def graph_of(count: int, edges: list[tuple[int, int]]) -> Graph:
     for source, target in edges:
         graph.connect(source, target)
     return graph
-
-
-@given(dags(), st.sampled_from(["declared", "random", "reverse"]), st.integers(0, 5))
-def test_every_order_is_topological(dag: tuple[int, list[tuple[int, int]]], order: Order, seed: int) -> None:
-    count, edges = dag
-    graph_exec = Exec(graph_of(count, edges), order, random.Random(seed))
-    places = {node.handle: place for place, node in enumerate(graph_exec.in_order())}
-    assert len(places) == count
-    assert all(places[source] < places[target] for source, target in edges)
-
-
-@given(dags())
-def test_ties_go_by_insertion_and_by_reverse_insertion(dag: tuple[int, list[tuple[int, int]]]) -> None:
-    count, edges = dag
-    model = nx.DiGraph()
-    model.add_nodes_from(range(count))
-    model.add_edges_from(edges)
-    for order, key in (("declared", lambda handle: handle), ("reverse", lambda handle: -handle)):
-        graph_exec = Exec(graph_of(count, edges), order, random.Random(0))  # type: ignore[arg-type]
-        found = [node.handle for node in graph_exec.in_order()]
-        assert found == list(nx.lexicographical_topological_sort(model, key))
-
-
-def test_the_random_order_is_drawn_anew_and_follows_the_seed() -> None:
-    def draws(seed: int) -> list[list[int]]:
-        graph_exec = Exec(graph_of(6, []), "random", random.Random(seed))
-        return [[node.handle for node in graph_exec.in_order()] for _ in range(5)]
-
-    assert draws(1) == draws(1) != draws(2)
-    assert len(set(map(tuple, draws(1)))) > 1
 
 
 @given(st.integers(1, 7), st.data())
@@ -176,15 +129,3 @@ def test_a_blamed_node_lies_on_a_cycle(count: int, data: st.DataObject) -> None:
     model = nx.DiGraph(edges)
     on_cycles = {node for part in nx.strongly_connected_components(model) if len(part) > 1 for node in part}
     assert blamed in on_cycles if on_cycles else blamed is None
-
-
-@pytest.mark.parametrize(("order", "wanted"), [("declared", "abc"), ("reverse", "cba")])
-def test_independent_nodes_run_in_the_order_asked_for(order: Order, wanted: str) -> None:
-    bench = Bench(Emulator(order=order))
-    seen: list[str] = []
-    graph = bench.device.graph_create()
-    for name in "abc":
-        bench.device.graph_add_host_node(graph, bench.host(lambda data, name=name: seen.append(name)))
-    bench.launch(graph)
-    bench.device.stream_synchronize(bench.stream)
-    assert "".join(seen) == wanted

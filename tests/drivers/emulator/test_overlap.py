@@ -25,7 +25,10 @@ def log_of(edges: Edges, count: int, waits: Callable[[int], bool] = lambda node:
             log.append(("go on", node))
         log.append(("end", node))
 
-    Overlap(edges, run).run(range(count))
+    overlap = Overlap(edges, run)
+    for node in range(count):
+        overlap.take(node)
+    overlap.finish()
     return log
 
 

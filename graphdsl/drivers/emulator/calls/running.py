@@ -12,6 +12,7 @@ from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Awaited, 
 from graphdsl.drivers.emulator.gate import driver_call
 from graphdsl.drivers.emulator.graph import Exec
 from graphdsl.drivers.emulator.instantiate import require_instantiable
+from graphdsl.drivers.emulator.order import Ready
 from graphdsl.drivers.emulator.problems import (
     ILLEGAL_ADDRESS,
     INVALID_HANDLE,
@@ -39,7 +40,7 @@ class Running(State):
         require_instantiable(found, self._machine)
         handle = new_handle()
         found.execs += 1
-        self._execs[handle] = Exec(found, self.order, self._rng, bool(flags & USE_NODE_PRIORITY))
+        self._execs[handle] = Exec(found, bool(flags & USE_NODE_PRIORITY))
         return handle
 
     @driver_call("cuGraphUpload")
@@ -85,7 +86,7 @@ class Running(State):
         found.reset_conditions()
         try:
             require_unallocated(found)
-            run(found, self._machine)
+            run(found, self._machine, Ready(self.order, self._rng))
         except Problem as problem:
             # Kept for the next call that waits.
             if isinstance(problem, AccessError):

@@ -12,10 +12,11 @@ from typing import TypeVar
 from graphdsl.declare.limits import Limits
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.capture import Captures
-from graphdsl.drivers.emulator.graph import Exec, Graph, Node, Order
+from graphdsl.drivers.emulator.graph import Exec, Graph, Node
 from graphdsl.drivers.emulator.in_flight import InFlight
 from graphdsl.drivers.emulator.kernels import Library
 from graphdsl.drivers.emulator.machine import Machine
+from graphdsl.drivers.emulator.order import Order
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, Problem
 
 _handles = itertools.count(0xE000_0000, 0x10)
@@ -45,8 +46,8 @@ class State:
     ----------
     machine : Machine
         What nodes refer to.
-    order : "declared", "random" or "reverse"
-        In which topological order a launch runs its nodes.
+    order : "declared", "random", "reverse" or callable
+        Which of the nodes that are ready runs next.
     seed : int or None
         Of the random order.
     """
