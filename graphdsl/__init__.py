@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from graphdsl import passes
 from graphdsl.check import Finding, Report
 from graphdsl.declare.attributes import AccessPolicy
 from graphdsl.declare.batch import memory_barrier, wait_value, write_value
@@ -71,6 +72,7 @@ __all__ = [
     "maximum",
     "memory_barrier",
     "minimum",
+    "passes",
     "ptx",
     "to_device",
     "triton",

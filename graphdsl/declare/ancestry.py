@@ -139,3 +139,62 @@ def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, in
             waiting[target] -= 1
             if not waiting[target]:
                 ready.append(target)
+
+
+def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The edges that other ways imply, which the transitive reduction of an acyclic graph leaves out.
+
+    Parameters
+    ----------
+    count : int
+        How many nodes there are.
+    edges : iterable of pairs of int
+        Source and target of each edge, each once. What lies on a cycle, or behind one, is not looked at.
+
+    Yields
+    ------
+    source, target : int
+        Ends of an edge.
+    via : int
+        The last node before the target on another way from the source to it.
+
+    Examples
+    --------
+    >>> list(implied(3, [(0, 1), (1, 2), (0, 2)]))
+    [(0, 2, 1)]
+    """
+    edges = list(edges)
+    before: list[list[int]] = [[] for _ in range(count)]
+    outs = [0] * count
+    for source, target in edges:
+        before[target].append(source)
+        outs[source] += 1
+    # An edge can be spared only if its source has another one, and its target too.
+    forks = (source for source in range(count) if outs[source] > 1)
+    bits = {source: 1 << number for number, source in enumerate(forks)}
+    left = [0] * count
+    for source, target in edges:
+        left[source] += len(before[target]) > 1
+    reached: dict[int, int] = {}
+    places: dict[int, int] = {}
+    for index, found in ancestors(bits, count, edges):
+        places[index] = len(places)
+        if left[index]:
+            reached[index] = found
+        sources = before[index]
+        if len(sources) < 2:
+            continue
+        sources.sort(key=places.__getitem__)  # the last has most before it
+        asked = [source for source in sources if source in bits]
+        for via in reversed(sources):
+            if not asked or places[via] <= places[asked[0]]:
+                break
+            behind = reached[via]
+            spared = [source for source in asked if behind & bits[source]]
+            if spared:
+                yield from ((source, index, via) for source in spared)
+                asked = [source for source in asked if not behind & bits[source]]
+        for source in sources:
+            left[source] -= 1
+            if not left[source]:
+                del reached[source]

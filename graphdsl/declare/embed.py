@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -228,7 +228,28 @@ def _renamed(made: Substitutes, operand: Operand, name: str, parent: Level) -> A
     return made.scalars[operand]
 
 
-def copy_level(source: Level, target: Definition, substitutes: Substitutes, prefix: str) -> None:
+class Contents(NamedTuple):
+    """What a level holds, or shall hold in a copy of it.
+
+    Attributes
+    ----------
+    nodes : iterable of Node
+        In the order of declaration.
+    edges : iterable of tuple
+        Names of source and target, and the attributes of the edge in the DAG.
+    """
+
+    nodes: Iterable[Node]
+    edges: Iterable[tuple[str, str, Mapping[str, Any]]]
+
+
+def copy_level(
+    source: Level,
+    target: Definition,
+    substitutes: Substitutes,
+    prefix: str,
+    edited: Mapping[int, Contents] | None = None,
+) -> None:
     """Copy the nodes and edges of one level into another, and those of bodies too.
 
     Parameters
@@ -239,8 +260,12 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         What stands for operands of the source.
     prefix : str
         What is put before the names of nodes.
+    edited : mapping of int to Contents, optional
+        What is copied in the place of what the levels hold, by the identity of the level.
     """
-    for node in source.nodes:
+    as_it_is = Contents(source.nodes, source.dag.edges.data())
+    nodes, edges = as_it_is if edited is None else edited.get(id(source), as_it_is)
+    for node in nodes:
         fields = substitutes.fields(node)
         on = target.device if node.on is None else node.on
         if node.bodies:
@@ -248,6 +273,29 @@ def copy_level(source: Level, target: Definition, substitutes: Substitutes, pref
         made = node.replaced(name=prefix + node.name, definition=target, tags=node.tags | target.tags, on=on, **fields)
         target._put(made)
         for body, copied in zip(node.bodies, made.bodies, strict=True):
-            copy_level(body, copied, substitutes, prefix)
-    for before, after, data in source.dag.edges.data():
+            copy_level(body, copied, substitutes, prefix, edited)
+    for before, after, data in edges:
         target._dag.add_edge(prefix + before, prefix + after, **data)
+
+
+def copy_graph(
+    source: Definition, target: Definition, edited: Mapping[int, Contents], left_out: Iterable[str] = ()
+) -> None:
+    """Copy a whole graph, its operands too, into an empty one; the names stay.
+
+    Parameters
+    ----------
+    source, target : Definition
+        Graphs, and not bodies.
+    edited : mapping of int to Contents
+        As for `copy_level`.
+    left_out : iterable of str
+        Names of operands that nothing uses in the copy.
+    """
+    substitutes = Substitutes()
+    missing = set(left_out)
+    target.placed = source.placed
+    for name, operand in source.operands.items():
+        if name not in missing:
+            target.operands[name] = _renamed(substitutes, operand, name, target)
+    copy_level(source, target, substitutes, "", edited)
