@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
 
 _WHOLE_SECONDS = 75.0
+_BY_EMPTY = "by empty nodes"
 _ROUNDS = 60
 _ROUNDS_OF_WORK = 400  # of the kernel's loop, to find out what one takes
 
@@ -69,9 +70,18 @@ def independent(nodes: int, lanes: int) -> Edges:
 
 def rooted(nodes: int, lanes: int) -> Edges:
     """One node before all others, and one behind."""
-    middle = range(1, nodes - 1)
-    ends = [(0, node) for node in middle[:lanes]] + [(node, nodes - 1) for node in middle[-lanes:]]
-    return ends + threaded(middle, lanes)
+    return fan_out(nodes - 1, lanes) + [(node, nodes - 1) for node in range(nodes - 1 - lanes, nodes - 1)]
+
+
+def fan_out(nodes: int, lanes: int) -> Edges:
+    """One node before all others."""
+    middle = range(1, nodes)
+    return [(0, node) for node in middle[:lanes]] + threaded(middle, lanes)
+
+
+def fan_in(nodes: int, lanes: int) -> Edges:
+    """One node behind all others."""
+    return independent(nodes - 1, lanes) + [(node, nodes - 1) for node in range(nodes - 1 - lanes, nodes - 1)]
 
 
 def ladder(nodes: int, lanes: int, width: int) -> Edges:
@@ -103,6 +113,11 @@ def groups() -> Iterator[tuple[str, int, Load, dict[str, Edges]]]:
     wide += [Load("10 us, 132 blocks", 10, 132, 256), Load("10 us, 1056 blocks", 10, 1056, 256)]
     for load in (short, tiny, long):
         yield "independent", 512, load, {str(lanes): independent(512, lanes) for lanes in widths}
+    many = (8, 16, 32, 64, 128, 256, 512)
+    for ends in ("", f" {_BY_EMPTY}"):
+        yield f"rooted{ends}", 514, short, {str(lanes): rooted(514, lanes) for lanes in many}
+        yield f"fan-out{ends}", 513, short, {str(lanes): fan_out(513, lanes) for lanes in many}
+        yield f"fan-in{ends}", 513, short, {str(lanes): fan_in(513, lanes) for lanes in many}
     for load in (short, tiny):
         yield "independent", 64, load, {str(lanes): independent(64, lanes) for lanes in few}
         yield "rooted", 66, load, {str(lanes): rooted(66, lanes) for lanes in few}
@@ -120,12 +135,20 @@ def groups() -> Iterator[tuple[str, int, Load, dict[str, Edges]]]:
         yield "independent", 2048, load, {str(lanes): independent(2048, lanes) for lanes in (16, 32, 64, 128)}
 
 
-def build(nodes: int, edges: Edges, load: Load, rounds: int) -> gd.Graph:
-    """A graph of kernels, each of which counts its runs in an element of ``count``."""
+def build(nodes: int, edges: Edges, load: Load, rounds: int, *, empty_ends: bool = False) -> gd.Graph:
+    """A graph of kernels, each of which counts its runs in an element of ``count``.
+
+    With ``empty_ends`` the one that all others are behind, and the one that is behind all, are empty nodes.
+    """
     graph = gd.Graph()
     counts = graph.device_array("count", nodes, np.float32)
+    first = set(range(nodes)) - {target for _, target in edges}
+    last = set(range(nodes)) - {source for source, _ in edges}
+    empty = set().union(*(end for end in (first, last) if len(end) == 1)) if empty_ends else set()
     made = [
-        graph.kernel(
+        graph.empty(name=node_name(index))
+        if index in empty
+        else graph.kernel(
             spin,
             grid=load.blocks,
             block=load.threads,
@@ -152,7 +175,11 @@ def measure(path: Path) -> None:
             if time.monotonic() - start > _WHOLE_SECONDS:
                 break
             rounds = round(load.microseconds / per_round)
-            for lanes, samples in _measured(device, clock, nodes, load, rounds, widths).items():
+            graphs = {
+                lanes: build(nodes, edges, load, rounds, empty_ends=shape.endswith(_BY_EMPTY))
+                for lanes, edges in widths.items()
+            }
+            for lanes, samples in _measured(device, clock, graphs).items():
                 summed = {metric: asdict(spread(times)) for metric, times in samples.items()}
                 record = {"shape": shape, "nodes": nodes, "load": asdict(load), "lanes": int(lanes), **summed}
                 found.append({**record, "edges": len(widths[lanes])})
@@ -175,16 +202,14 @@ def _calibrated(device: Any, clock: Any) -> tuple[float, float]:
     return per_round, times[0]
 
 
-def _measured(
-    device: Any, clock: Any, nodes: int, load: Load, rounds: int, widths: dict[str, Edges]
-) -> dict[str, dict[str, list[float]]]:
+def _measured(device: Any, clock: Any, graphs: dict[str, gd.Graph]) -> dict[str, dict[str, list[float]]]:
     """All widths of a group, in turn, so that what changes on the machine meets all of them."""
-    samples: dict[str, dict[str, list[float]]] = {lanes: {"api": [], "total": [], "gpu": []} for lanes in widths}
+    samples: dict[str, dict[str, list[float]]] = {lanes: {"api": [], "total": [], "gpu": []} for lanes in graphs}
     with ExitStack() as resources:
         execs = {}
-        for lanes, edges in widths.items():
-            execs[lanes] = resources.enter_context(build(nodes, edges, load, rounds).instantiate(device))
-            require_all_run(execs[lanes])
+        for lanes, graph in graphs.items():
+            execs[lanes] = resources.enter_context(graph.instantiate(device))
+            require_all_run(execs[lanes], sum(node.kind == "kernel" for node in graph.nodes))
         with no_collection():
             for number in range(_ROUNDS):
                 for lanes, graph_exec in execs.items():
@@ -198,8 +223,8 @@ def _measured(
     return samples
 
 
-def require_all_run(graph_exec: GraphExec) -> None:
-    """Launch once, and make sure that every node has run.
+def require_all_run(graph_exec: GraphExec, kernels: int) -> None:
+    """Launch once, and make sure that each of so many kernels has run.
 
     Raises
     ------
@@ -210,9 +235,9 @@ def require_all_run(graph_exec: GraphExec) -> None:
     count.copy_from_host(np.zeros(count.shape, np.float32))
     graph_exec.launch()
     graph_exec.synchronize()
-    lost = int((count.copy_to_host() != 1).sum())
-    if lost:
-        raise RuntimeError(f"{lost} nodes of {graph_exec.name} did not run once")
+    ran = int((count.copy_to_host() == 1).sum())
+    if ran != kernels:
+        raise RuntimeError(f"{ran} of {kernels} kernels ran once")
 
 
 if __name__ == "__main__":
