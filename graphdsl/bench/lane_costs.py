@@ -164,9 +164,10 @@ def build(nodes: int, edges: Edges, load: Load, rounds: int, *, empty_ends: bool
 
 def measure(path: Path) -> None:
     """Measure all groups, as far as time allows, and write them as JSON."""
-    from graphdsl.bench.peers.gpu import DeviceClock
+    from graphdsl.bench.peers.gpu import DeviceClock, use_primary_context
 
     start = time.monotonic()
+    use_primary_context()
     device = gd.cuda(0)
     found: list[dict[str, Any]] = []
     with DeviceClock() as clock:
