@@ -33,6 +33,7 @@ from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
 
 if TYPE_CHECKING:
     from graphdsl import device
+    from graphdsl.compile.elementwise import elementwise
     from graphdsl.run.device_array import DeviceArray, device_array, to_device
     from graphdsl.run.graph_exec import GraphExec
 
@@ -67,6 +68,7 @@ __all__ = [
     "default_device",
     "device",
     "device_array",
+    "elementwise",
     "emulator",
     "from_handle",
     "maximum",
@@ -88,6 +90,7 @@ _LATE = {
     "GraphExec": "graphdsl.run.graph_exec",
     "device": "graphdsl.device",
     "device_array": "graphdsl.run.device_array",
+    "elementwise": "graphdsl.compile.elementwise",
     "to_device": "graphdsl.run.device_array",
 }
 

@@ -1,4 +1,4 @@
-"""What nodes read and write: of copies, memsets and words known exactly, of what calls code as it shows.
+"""What nodes read and write: of copies, memsets, words and elements known exactly, of what calls code as it shows.
 
 Of a kernel the code tells more than its operands do; whoever reads the code replaces `accesses`. This module must not
 judge.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from graphdsl.declare.elementwise import ElementwiseKernel
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode
@@ -85,6 +86,10 @@ def accesses(node: Node) -> Iterator[Access]:
         for operation in node.operations:
             if operation.array is not None:
                 yield Access(operation.array, operation.form == "wait", operation.form == "write")
+    elif isinstance(node, KernelNode) and isinstance(node.kernel, ElementwiseKernel):
+        for index, array in enumerate(node.args):
+            if isinstance(array, Array):
+                yield Access(array, node.kernel.reads(index), node.kernel.writes(index))
     elif isinstance(node, (KernelNode, HostNode, CapturedNode)):
         for array in _arrays(node.args):
             yield Access(array, True, not array.buffer.readonly, known=False)

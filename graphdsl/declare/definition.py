@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphdsl.declare.attributes import launch_attributes
 from graphdsl.declare.batch import MemoryOperation, checked_operations, require_consent
 from graphdsl.declare.condition import Condition, checked_cases, require_condition
+from graphdsl.declare.elementwise import BLOCK, checked_call, launch_of
 from graphdsl.declare.embed import bound_operands, checked_child, copy_level, require_free_names
 from graphdsl.declare.event import Event, require_event
 from graphdsl.declare.given import (
@@ -174,6 +175,58 @@ class Definition(OperandLevel):
             launch_attributes(full, attributes) if attributes else None,
         )
         return self._add(node, after)
+
+    def elementwise(
+        self,
+        function: Any,
+        out: Array | Iterable[Array],
+        args: Iterable[Any] = (),
+        *,
+        name: str | None = None,
+        after: NodeOrNodes = (),
+        **attributes: Unpack[GivenAttributes],
+    ) -> KernelNode:
+        """Declare a kernel that calls a scalar function for each element of arrays.
+
+        Parameters
+        ----------
+        function : Elementwise
+            A function decorated with `graphdsl.elementwise`.
+        out : Buffer or View, or a tuple of these
+            What takes the results, one array for each. What the function returns is rounded to the dtype, and must be
+            of its kind: no float goes into integers.
+        args : iterable
+            One for each parameter: arrays of the shape of ``out``, of which the function is given the element, arrays
+            of no dimensions, numbers, params and expressions. A single one may stand by itself, and a dict gives them
+            by name. ``out`` may be among them; arrays that overlap it otherwise are refused by a check.
+        name : str, optional
+            Unique among the nodes; by default made from the function's name.
+        after, **attributes
+            As for `kernel`.
+
+        Returns
+        -------
+        KernelNode
+            It has one thread for each element. `graphdsl.passes.fuse_elementwise` makes one kernel of several.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import graphdsl as gd
+        >>> @gd.elementwise
+        ... def scale(x, gain):
+        ...     return x * gain
+        >>> g = gd.Graph("demo")
+        >>> n = g.param("n", np.int32, default=100)
+        >>> gain = g.param("gain", np.float32, default=2.0)
+        >>> x, y = (g.device_array(name, 1000, np.float32) for name in "xy")
+        >>> g.elementwise(scale, y[:n], (x[:n], gain)).grid
+        (maximum(cdiv(n, 256), 1), 1, 1)
+        """
+        launch = launch_of((checked_call(function, out, args, name or name_of(function, "elementwise")),))
+        return self.kernel(
+            launch.kernel, grid=launch.grid, block=BLOCK, args=launch.args, name=name, after=after, **attributes
+        )
 
     def memcpy(
         self,

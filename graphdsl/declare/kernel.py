@@ -79,6 +79,10 @@ class Kernel:
         """What an argument is a multiple of, because the kernel was compiled so."""
         return 1
 
+    def ruled(self, argument: int) -> bool:
+        """True if rules about the node, and not only its type, say what an argument may be."""
+        return self.divisor(argument) > 1
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         return self  # one object for one function
 

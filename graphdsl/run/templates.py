@@ -150,7 +150,7 @@ def _argument_template(node: KernelNode, image: KernelImage, shared: Shared) -> 
         if isinstance(value, Expr):
             leaf = layout.leaves[i]
             name = f"argument {layout.names[leaf.argument]!r}"
-            rules = "node" if node.kernel.divisor(leaf.argument) > 1 else _rules_of(leaf, value)
+            rules = "node" if node.kernel.ruled(leaf.argument) else _rules_of(leaf, value)
             sites.append(Site(leaf.offset, leaf.dtype, value, name, rules))
             leaves[i] = shared.value(value, leaf.dtype, node, name)
     return Template(layout.struct.pack(*leaves), tuple(sites))

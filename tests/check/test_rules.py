@@ -14,7 +14,7 @@ from graphdsl.errors import UpdateError
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 FAMILIES = {
     "1": "structure|params|programmatic",
-    "2": "kernels|placement|attributes|captured|devices|imported",
+    "2": "kernels|placement|attributes|captured|devices|elementwise|imported",
     "3": "batch|copies|memsets|operands|rows",
     "4": "allocations",
     "5": "conditionals",

@@ -16,7 +16,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.simulator.kernelapi import FakeCUDAFp16, FakeCUDAModule
 
-from graphdsl.drivers.emulator.arrays import array_in, as_dtype
+from graphdsl.drivers.emulator.arrays import array_in, as_dtype, convert, widen
 from graphdsl.drivers.emulator.launch_control import LaunchControl
 from graphdsl.drivers.emulator.memory import Kind, fresh
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
@@ -90,6 +90,10 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         if isinstance(found, types.Type):
             return found
         raise AttributeError(f"numba.cuda.{name} has no meaning in the emulator")
+
+    def rounded(self, value: Any, dtype: type[np.generic]) -> Any:
+        """A number as if an array of the dtype had held it, for `graphdsl.compile.elementwise.rounded`."""
+        return widen(convert(value, np.dtype(dtype))[()])
 
     # Indices
 
