@@ -100,8 +100,8 @@ def stale_reader(context: Context | Switched, found: Found) -> Iterator[Finding]
     """What a node reads is written in the same launch, or by nobody: not by a node that is disabled.
 
     **Why.** A disabled node leaves its memory as it was. Nodes after it then read what an earlier launch left there, or
-    what nobody ever wrote. Copies and memsets are known exactly; kernels and host functions count as reading and
-    writing all arrays that they are passed, but for read-only ones.
+    what nobody ever wrote. Copies and memsets are known exactly, and of Numba kernels what their code tells; other
+    kernels and host functions count as reading and writing all arrays that they are passed, but for read-only ones.
 
     **Source.** CUDA Driver API, `cuGraphNodeSetEnabled`: a disabled node is functionally equivalent to an empty one.
 

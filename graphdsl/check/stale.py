@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from graphdsl.declare.accesses import Span, accesses
+from graphdsl.compile.accesses import accesses
+from graphdsl.declare.accesses import Span
 from graphdsl.declare.ancestry import Inside, ancestors, flattened
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer

@@ -1,7 +1,6 @@
 """What nodes read and write: of copies, memsets, words and elements known exactly, of what calls code as it shows.
 
-Of a kernel the code tells more than its operands do; whoever reads the code replaces `accesses`. This module must not
-judge.
+Of a kernel the code tells more than its operands do: `graphdsl.compile.accesses` asks it. This module must not judge.
 """
 
 from __future__ import annotations
@@ -36,6 +35,9 @@ class Access(NamedTuple):
         The one kind of atomic operation that is all that is done to it, such as ``"add"``.
     known : bool
         False where what is done could not be told, and was taken to be both.
+    scattered : bool
+        True where a kernel writes at places that follow from what it reads, or from a number other than a bound, and
+        where that is not known: what an earlier launch wrote elsewhere in the array may be meant to stay.
     """
 
     array: Array
@@ -45,6 +47,7 @@ class Access(NamedTuple):
     skipped: Extent = 0
     atomic: str | None = None
     known: bool = True
+    scattered: bool = False
 
     def span(self, values: Mapping[str, Any]) -> Span:
         """The bytes of the buffer; all of it where params have no value.
@@ -92,7 +95,7 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield Access(array, node.kernel.reads(index), node.kernel.writes(index))
     elif isinstance(node, (KernelNode, HostNode, CapturedNode)):
         for array in _arrays(node.args):
-            yield Access(array, True, not array.buffer.readonly, known=False)
+            yield Access(array, True, not array.buffer.readonly, known=False, scattered=True)
 
 
 def _arrays(operands: tuple[Any, ...]) -> Iterator[Array]:

@@ -77,15 +77,28 @@ def test_views_follow_params():
     assert [finding.value for finding in found] == ["x[8:], bytes 32 to 48"]
 
 
-def test_kernels_read_and_write_what_they_are_passed():
+def chain_of(kernel, *args):
+    """``clear`` writes x, the kernel is given x and y, ``copy`` reads x."""
     g = gd.Graph("kernels")
     x, y = g.device_array("x", 16, np.float32), g.device_array("y", 16, np.float32)
     with g.sequence():
         g.memset(x, 0, name="clear")
-        g.kernel(scale, grid=1, block=16, args=(x, y, 1.0, 16), name="scale")
+        g.kernel(kernel, grid=1, block=16, args=(x, y, *args), name="scale")
         g.memcpy(y, x, name="copy")
-    assert [(each.node, each.field) for each in cheap(g, disabled=["clear"])] == [("scale", "argument 'x'")]
+    return g
+
+
+def test_kernels_read_and_write_what_their_code_does():
+    g = chain_of(scale, 1.0, 16)
+    found = [(each.node, each.field) for each in cheap(g, disabled=["clear"])]
+    assert found == [("scale", "argument 'x'"), ("copy", "source")], "the kernel does not write x"
     assert [each.node for each in cheap(g, disabled=["scale"])] == [], "clear wrote x"
+    assert {each.node for each in cheap(g, disabled=["scale", "clear"])} == {"copy"}
+
+
+def test_kernels_that_nobody_reads_are_taken_to_read_and_write_what_they_are_passed():
+    g = chain_of(gd.cuda_source('extern "C" __global__ void scale(float* x, float* y) {}', "scale"))
+    assert [each.node for each in cheap(g, disabled=["clear"])] == ["scale"]
     assert {each.node for each in cheap(g, disabled=["scale", "clear"])} == {"copy"}
 
 

@@ -1,0 +1,612 @@
+"""What the code of kernels tells of their arguments: one test for each thing that code may do with memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda import types
+from numba.cuda.np.numpy_support import from_dtype
+
+from graphdsl.compile.access import infer
+from graphdsl.declare.kernel import as_kernel
+
+VECTOR = types.float32[::1]
+WHOLE = types.int32[::1]
+MATRIX = types.float32[:, ::1]
+COUNT = types.int32
+POINT = np.dtype([("a", np.float32), ("b", np.int32), ("c", np.float32, (4,))])
+POINTS = from_dtype(POINT)[::1]
+
+
+def told(kernel, *kinds):
+    """One word for each array: r, w, rw, -, add and so on, or ? for unknown."""
+    words = []
+    for each in infer(as_kernel(kernel), kinds):
+        word = ("r" if each.reads else "") + ("w" if each.writes else "") or "-"
+        words.append("?" if each.why else each.atomic or word)
+    return " ".join(words)
+
+
+@cuda.jit(device=True)
+def put(array, place, value):
+    array[place] = value
+
+
+@cuda.jit(device=True)
+def put_deep(array, place, value):
+    put(array, place, value)
+
+
+@cuda.jit(device=True)
+def pick(first, second, which):
+    return first if which else second
+
+
+@cuda.jit(device=True)
+def pair_of(first, second):
+    return second, first
+
+
+@cuda.jit(device=True)
+def total(*numbers):
+    found = 0
+    for each in numbers:
+        found += each[0]
+    return found
+
+
+@cuda.jit(device=True)
+def down(array, count):
+    if count > 0:
+        array[count] = 0
+        down(array, count - 1)
+
+
+@cuda.jit(device=True)
+def ping(array, count):
+    if count > 0:
+        pong(array, count - 1)
+
+
+@cuda.jit(device=True)
+def pong(array, count):
+    array[count] = 0
+    ping(array, count)
+
+
+@cuda.jit(device=True)
+def apply(function, array, value):
+    function(array, 0, value)
+
+
+outside = cuda.declare_device("outside", "int32(float32[::1])")
+TABLE = np.arange(4, dtype=np.float32)
+
+
+# Kernels: each with the types of its arguments, and what is told of its arrays.
+
+
+def load_and_store(x, y):
+    y[0] = x[0]
+
+
+def nothing(x, y):
+    pass
+
+
+def sizes_only(x, y):
+    y[0] = x.size + x.shape[0] + len(x) + x.ndim + x.itemsize + x.nbytes + x.strides[0]
+
+
+def dtype_only(x, y):
+    y[0] = y.dtype.type(x.dtype.type(1))
+
+
+def augmented(x, y):
+    y[0] += x[0]
+
+
+def matrix_augmented(x, y):
+    y[0, 1] -= x[0, 1]
+
+
+def assigned(x, y):
+    z = y
+    z[0] = x[0]
+
+
+def swapped(x, y):
+    x, y = y, x
+    y[0] = x[0]
+
+
+def chosen(x, y, n):
+    z = x if n else y
+    z[0] = 1
+
+
+def chosen_in_branches(x, y, n):
+    z = x
+    if n > 3:
+        z = y
+    z[0] = 1
+
+
+def chosen_in_loop(x, y, n):
+    z = x
+    for _ in range(n):
+        z[0] = 1
+        z = y
+
+
+def sliced(x, y):
+    y[1:3][0] = x[::2][1]
+
+
+def sliced_deep(x, y):
+    z = y[1:]
+    z = z[1:]
+    z[0] = x[2:][3:][0]
+
+
+def row(x, y):
+    z = y[1]
+    z[0] = x[0][1]
+
+
+def column(x, y):
+    z = y[:, 1]
+    z[0] = x[..., 1][0]
+
+
+def transposed(x, y):
+    y.T[0, 1] = x.T[1, 0]
+
+
+def transposed_by_method(x, y):
+    y.transpose()[0, 1] = x.transpose((1, 0))[1, 0]
+
+
+def reshaped(x, y):
+    y.reshape(2, 2)[0, 1] = x.reshape((2, 2))[1, 0]
+
+
+def raveled(x, y):
+    y.ravel()[1] = x.ravel()[0]
+
+
+def viewed(x, y):
+    y.view(np.int32)[0] = x.view(types.int32)[0]
+
+
+def flat(x, y):
+    y.flat[0] = x.flat[1]
+
+
+def filled(x, y):
+    y.fill(x[0])
+
+
+def stored_slice(x, y):
+    y[1:3] = x[1:3]
+
+
+def stored_all(x, y):
+    y[...] = x
+
+
+def element_of_nothing(x, y):
+    y[()] = x[()]
+
+
+def tupled(x, y):
+    pair = (x, y)
+    pair[1][0] = pair[0][0]
+
+
+def unpacked(x, y):
+    first, (second, third) = y, (x, x)
+    first[0] = second[0] + third[1]
+
+
+def tuple_by_loop(x, y):
+    for each in (x, y):
+        each[0] = 1
+
+
+def tuple_joined(x, y):
+    three = (x, x) + (y,)  # noqa: RUF005
+    three[2][0] = three[0][0]
+
+
+def given_tuple(pair, y):
+    y[0] = pair[0][0]
+    pair[1][0] = 1
+
+
+def given_nested(nest, y):
+    (first, second), third = nest
+    first[0] = second[0]
+    y[0] = third[0]
+
+
+def iterated(x, y):
+    for value in x:
+        y[0] = value
+
+
+def rows_iterated(x, y):
+    for each in y:
+        each[0] = x[0, 0]
+
+
+def enumerated(x, y):
+    for place, value in enumerate(x):
+        y[place] = value
+
+
+def zipped(x, y, z):
+    for one, other in zip(x, y):
+        z[0] = one + other
+
+
+def while_loop(x, y, n):
+    i = 0
+    while i < n:
+        y[i] = x[i]
+        i += 1
+
+
+def early_return(x, y, n):
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    y[i] = x[i]
+
+
+def raised(x, y, n):
+    if n < 0:
+        raise ValueError("negative")
+    y[0] = x[0]
+
+
+def added(x, y):
+    cuda.atomic.add(y, 0, x[0])
+
+
+def added_with_result(x, y):
+    x[0] = cuda.atomic.add(y, 0, 1)
+
+
+def added_and_read(x, y):
+    cuda.atomic.add(y, 0, x[0])
+    x[0] = y[1]
+
+
+def added_and_stored(x, y):
+    cuda.atomic.add(y, 0, x[0])
+    y[1] = 0
+
+
+def added_and_subtracted(x, y):
+    cuda.atomic.add(y, 0, x[0])
+    cuda.atomic.sub(y, 0, x[0])
+
+
+def added_twice_in_view(x, y):
+    cuda.atomic.add(y[1:], 0, x[0])
+    cuda.atomic.add(y, (0,), x[1])
+
+
+def largest(x, y):
+    cuda.atomic.max(y, 0, x[0])
+
+
+def smallest(x, y):
+    cuda.atomic.min(y, 0, x[0])
+
+
+def bits(x, y):
+    cuda.atomic.or_(y, 0, x[0])
+
+
+def bits_and(x, y):
+    cuda.atomic.and_(y, 0, x[0])
+
+
+def bits_xor(x, y):
+    cuda.atomic.xor(y, 0, x[0])
+
+
+def exchanged(x, y):
+    cuda.atomic.exch(y, 0, x[0])
+
+
+def compared(x, y):
+    cuda.atomic.cas(y, 0, x[0], x[1])
+
+
+def compared_first(x, y):
+    cuda.atomic.compare_and_swap(y, x[0], x[1])
+
+
+def counted_up(x, y):
+    cuda.atomic.inc(y, 0, x[0])
+
+
+def counted_down(x, y):
+    cuda.atomic.dec(y, 0, x[0])
+
+
+def added_in_device_function(x, y):
+    count(y, x[0])
+
+
+@cuda.jit(device=True)
+def count(array, value):
+    cuda.atomic.add(array, 0, value)
+
+
+def added_and_returned(x, y):
+    x[0] = counted(y)
+
+
+@cuda.jit(device=True)
+def counted(array):
+    return cuda.atomic.add(array, 0, 1)
+
+
+def called(x, y):
+    put(y, 0, x[0])
+
+
+def called_deep(x, y):
+    put_deep(y, 0, x[0])
+
+
+def called_by_name(x, y):
+    put(value=x[0], array=y, place=0)
+
+
+def called_with_view(x, y):
+    put(y[1:], 0, x[0])
+
+
+def returned(x, y, n):
+    pick(x, y, n)[0] = 1
+
+
+def returned_pair(x, y):
+    first, second = pair_of(x, y)
+    first[0] = second[0]
+
+
+def variadic(x, y):
+    y[0] = total(x, x)
+
+
+def spread(x, y):
+    rest = (0, x[0])
+    put(y, *rest)
+
+
+def function_given(x, y):
+    apply(put, y, x[0])
+
+
+def recursive(x, y):
+    down(y, x[0])
+
+
+def mutually_recursive(x, y):
+    ping(y, x[0])
+
+
+def called_outside(x, y):
+    y[0] = outside(x)
+
+
+def addressed(x, y):
+    y[0] = x.ctypes.data
+
+
+def printed(x, y):
+    print(x[0], y[0])
+
+
+def own_arrays(x, y):
+    shared = cuda.shared.array(4, types.float32)
+    local = cuda.local.array((2, 2), types.float32)
+    shared[0] = x[0]
+    local[0, 0] = shared[0]
+    shared[1] += local[0, 0]
+    y[0] = shared[1]
+
+
+def global_array(x, y):
+    y[0] = x[0] + TABLE[0]
+
+
+def maths(x, y):
+    y[0] = min(abs(x[0]), max(x[1], 3.0)) ** 2 + float(x[2]) + np.float32(x[3])
+
+
+def whole_arithmetic(x, y):
+    np.add(x, x, y)
+
+
+def field(x, y):
+    y[0].a = x[0].b
+
+
+def field_by_name(x, y):
+    y[0]["a"] = x[0]["b"]
+
+
+def field_of_all(x, y):
+    y.a[0] = x.b[0]
+
+
+def field_of_all_by_name(x, y):
+    y["a"][0] = x["b"][0]
+
+
+def nested_field(x, y):
+    y[0].c[1] = x[0].c[2]
+
+
+def record_kept(x, y):
+    record = y[0]
+    record.a = 1
+    record.b += 1
+
+
+def record_stored(x, y):
+    y[0] = x[0]
+
+
+def record_only_named(x, y):
+    record = x[0]  # noqa: F841
+    y[0].a = 1
+
+
+def single_record(x, y):
+    y.a = x.b
+
+
+def cached(x, y):
+    cuda.stcg(y, 0, cuda.ldca(x, 0))
+
+
+def conditional_store(x, y, n):
+    if x[0] > n and x[1] > n:
+        y[0] = n
+
+
+def loop_with_break(x, y):
+    for i in range(4):
+        if x[i] > 0:
+            break
+    else:
+        y[0] = 1
+
+
+def in_comprehension(x, y):
+    y[0] = [value for value in x][0]  # noqa: C416, RUF015
+
+
+def index_from_memory(x, y):
+    y[x[0]] = 1
+
+
+CASES = [
+    (load_and_store, (VECTOR, VECTOR), "r w"),
+    (nothing, (VECTOR, VECTOR), "- -"),
+    (sizes_only, (VECTOR, VECTOR), "- w"),
+    (dtype_only, (VECTOR, VECTOR), "- w"),
+    (augmented, (VECTOR, VECTOR), "r rw"),
+    (matrix_augmented, (MATRIX, MATRIX), "r rw"),
+    (assigned, (VECTOR, VECTOR), "r w"),
+    (swapped, (VECTOR, VECTOR), "w r"),
+    (chosen, (VECTOR, VECTOR, COUNT), "w w"),
+    (chosen_in_branches, (VECTOR, VECTOR, COUNT), "w w"),
+    (chosen_in_loop, (VECTOR, VECTOR, COUNT), "w w"),
+    (sliced, (VECTOR, VECTOR), "r w"),
+    (sliced_deep, (VECTOR, VECTOR), "r w"),
+    (row, (MATRIX, MATRIX), "r w"),
+    (column, (MATRIX, MATRIX), "r w"),
+    (transposed, (MATRIX, MATRIX), "r w"),
+    (transposed_by_method, (MATRIX, MATRIX), "r w"),
+    (reshaped, (VECTOR, VECTOR), "r w"),
+    (raveled, (MATRIX, MATRIX), "r w"),
+    (viewed, (VECTOR, VECTOR), "r w"),
+    (flat, (MATRIX, MATRIX), "r w"),
+    (filled, (VECTOR, VECTOR), "r w"),
+    (stored_slice, (VECTOR, VECTOR), "r w"),
+    (stored_all, (VECTOR, VECTOR), "r w"),
+    (element_of_nothing, (types.Array(types.float32, 0, "C"),) * 2, "r w"),
+    (tupled, (VECTOR, VECTOR), "r w"),
+    (unpacked, (VECTOR, VECTOR), "r w"),
+    (tuple_by_loop, (VECTOR, VECTOR), "w w"),
+    (tuple_joined, (VECTOR, VECTOR), "r w"),
+    (given_tuple, (types.UniTuple(VECTOR, 2), VECTOR), "r w w"),
+    (given_nested, (types.Tuple([types.UniTuple(VECTOR, 2), WHOLE]), VECTOR), "w r r w"),
+    (iterated, (VECTOR, VECTOR), "r w"),
+    (rows_iterated, (MATRIX, MATRIX), "r w"),
+    (enumerated, (VECTOR, VECTOR), "r w"),
+    (zipped, (VECTOR, VECTOR, VECTOR), "r r w"),
+    (while_loop, (VECTOR, VECTOR, COUNT), "r w"),
+    (early_return, (VECTOR, VECTOR, COUNT), "r w"),
+    (raised, (VECTOR, VECTOR, COUNT), "r w"),
+    (added, (VECTOR, VECTOR), "r add"),
+    (added_with_result, (VECTOR, VECTOR), "w rw"),
+    (added_and_read, (VECTOR, VECTOR), "rw rw"),
+    (added_and_stored, (VECTOR, VECTOR), "r rw"),
+    (added_and_subtracted, (WHOLE, WHOLE), "r rw"),
+    (added_twice_in_view, (VECTOR, VECTOR), "r add"),
+    (largest, (VECTOR, VECTOR), "r max"),
+    (smallest, (VECTOR, VECTOR), "r min"),
+    (bits, (WHOLE, WHOLE), "r or"),
+    (bits_and, (WHOLE, WHOLE), "r and"),
+    (bits_xor, (WHOLE, WHOLE), "r xor"),
+    (exchanged, (WHOLE, WHOLE), "r rw"),
+    (compared, (WHOLE, WHOLE), "r rw"),
+    (compared_first, (WHOLE, WHOLE), "r rw"),
+    (counted_up, (WHOLE, WHOLE), "r rw"),
+    (counted_down, (WHOLE, WHOLE), "r rw"),
+    (added_in_device_function, (VECTOR, VECTOR), "r add"),
+    (added_and_returned, (VECTOR, VECTOR), "w rw"),
+    (called, (VECTOR, VECTOR), "r w"),
+    (called_deep, (VECTOR, VECTOR), "r w"),
+    (called_by_name, (VECTOR, VECTOR), "r w"),
+    (called_with_view, (VECTOR, VECTOR), "r w"),
+    (returned, (VECTOR, VECTOR, COUNT), "w w"),
+    (returned_pair, (VECTOR, VECTOR), "r w"),
+    (variadic, (VECTOR, VECTOR), "r w"),
+    (spread, (VECTOR, VECTOR), "r w"),
+    (function_given, (VECTOR, VECTOR), "r w"),
+    (recursive, (WHOLE, VECTOR), "r ?"),
+    (mutually_recursive, (WHOLE, VECTOR), "r ?"),
+    (called_outside, (VECTOR, VECTOR), "? w"),
+    (addressed, (VECTOR, VECTOR), "? w"),
+    (printed, (VECTOR, VECTOR), "r r"),
+    (own_arrays, (VECTOR, VECTOR), "r w"),
+    (global_array, (VECTOR, VECTOR), "r w"),
+    (maths, (VECTOR, VECTOR), "r w"),
+    (whole_arithmetic, (VECTOR, VECTOR), "r rw"),
+    (field, (POINTS, POINTS), "r w"),
+    (field_by_name, (POINTS, POINTS), "r w"),
+    (field_of_all, (POINTS, POINTS), "r w"),
+    (field_of_all_by_name, (POINTS, POINTS), "r w"),
+    (nested_field, (POINTS, POINTS), "r w"),
+    (record_kept, (POINTS, POINTS), "- rw"),
+    (record_stored, (POINTS, POINTS), "r w"),
+    (record_only_named, (POINTS, POINTS), "- w"),
+    (single_record, (from_dtype(POINT), from_dtype(POINT)), "r w"),
+    (cached, (VECTOR, VECTOR), "r w"),
+    (conditional_store, (VECTOR, VECTOR, COUNT), "r w"),
+    (loop_with_break, (VECTOR, VECTOR), "r w"),
+    (in_comprehension, (VECTOR, VECTOR), "? w"),
+    (index_from_memory, (WHOLE, VECTOR), "r w"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "kinds", "expected"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_what_is_told(kernel, kinds, expected):
+    assert told(kernel, *kinds) == expected
+
+
+def test_what_cannot_be_followed_is_said_with_the_line():
+    (x, _) = infer(as_kernel(called_outside), (VECTOR, VECTOR))
+    line = called_outside.__code__.co_firstlineno + 1
+    assert x.why == f"test_access.py:{line}: given to outside(), which cannot be read"
+    assert (x.reads, x.writes, x.known, x.scattered, x.atomic) == (True, True, False, True, None)
+    (_, y) = infer(as_kernel(recursive), (WHOLE, VECTOR))
+    assert y.why == f"test_access.py:{down.py_func.__code__.co_firstlineno + 4}: given to down(), which calls itself"
+
+
+def test_leaves_of_tuples_have_paths_and_names():
+    found = infer(as_kernel(given_nested), (types.Tuple([types.UniTuple(VECTOR, 2), WHOLE]), VECTOR))
+    assert [each.path for each in found] == [(0, 0, 0), (0, 0, 1), (0, 1), (1,)]
+    assert [each.name for each in found] == ["nest[0][0]", "nest[0][1]", "nest[1]", "y"]
