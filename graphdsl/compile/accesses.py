@@ -17,6 +17,7 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Extent, times
 from graphdsl.declare.sources import SourceKernel
+from graphdsl.declare.touches import Touches
 from graphdsl.errors import CompileError
 
 if TYPE_CHECKING:
@@ -51,9 +52,28 @@ def accesses(node: Node) -> Iterator[Access]:
         yield from declared.accesses(node)
         return
     for argument, place in found.placed(node):
+        if node.touches is not None:
+            argument, place = _told(node.touches, argument, place)
         array = _operand(node.args, argument.path)
-        writes = argument.writes and not array.buffer.readonly
-        yield from place.accesses(array, argument, writes)
+        yield from place.accesses(array, argument, argument.writes and not array.buffer.readonly)
+
+
+def _told(touches: Touches, argument: ArgumentAccess, place: _Place) -> tuple[ArgumentAccess, _Place]:
+    """What the user says of an argument, and for the rest what its code tells: where, if it tells of it at all."""
+    reads = touches.reads_at(argument.path, argument.reads)
+    writes = touches.writes_at(argument.path, argument.writes)
+    same = (reads, writes) == (argument.reads, argument.writes)
+    told = argument._replace(
+        reads=reads,
+        writes=writes,
+        atomic=argument.atomic if same else None,
+        why="" if touches.complete else argument.why,
+        scattered=writes and argument.scattered and (argument.known or touches.writes is None),
+    )
+    read = place.read if argument.reads else None
+    written = place.written if argument.writes else None
+    together = place.together if argument.reads and argument.writes else read is written
+    return told, _Place(read, written, together)
 
 
 def argument_accesses(node: KernelNode) -> tuple[ArgumentAccess, ...] | None:

@@ -13,6 +13,7 @@ from graphdsl.declare.expressions import value_of
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.touches import Touches, arrays_in
 
 Span = tuple[int, int]
 """Bytes of a buffer: the first, and the one behind the last."""
@@ -69,7 +70,7 @@ class Access(NamedTuple):
 
 
 def accesses(node: Node) -> Iterator[Access]:
-    """What a node reads and writes.
+    """What a node reads and writes; of what calls code, what the user says.
 
     Examples
     --------
@@ -94,13 +95,12 @@ def accesses(node: Node) -> Iterator[Access]:
             if isinstance(array, Array):
                 yield Access(array, node.kernel.reads(index), node.kernel.writes(index))
     elif isinstance(node, (KernelNode, HostNode, CapturedNode)):
-        for array in _arrays(node.args):
-            yield Access(array, True, not array.buffer.readonly, known=False, scattered=True)
+        told = node.touches or _NOTHING
+        for path, array in arrays_in(node.args):
+            reads = told.reads_at(path, True)
+            writes = told.writes_at(path, True) and not array.buffer.readonly
+            if reads or writes:
+                yield Access(array, reads, writes, known=told.complete, scattered=writes and told.writes is None)
 
 
-def _arrays(operands: tuple[Any, ...]) -> Iterator[Array]:
-    for operand in operands:
-        if isinstance(operand, Array):
-            yield operand
-        elif isinstance(operand, tuple):
-            yield from _arrays(operand)
+_NOTHING = Touches(None, None)

@@ -45,6 +45,7 @@ from graphdsl.declare.operand_level import OperandLevel
 from graphdsl.declare.operands import Array, Buffer, Extent, require_array
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.store import Level, declared_here
+from graphdsl.declare.touches import given_touches, parameter_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -120,6 +121,8 @@ class Definition(OperandLevel):
         args: Iterable[Any] = (),
         shared_bytes: Extent | None = None,
         signature: Any = None,
+        reads: Iterable[Array | str] | None = None,
+        writes: Iterable[Array | str] | None = None,
         name: str | None = None,
         after: NodeOrNodes = (),
         **attributes: Unpack[GivenAttributes],
@@ -144,6 +147,12 @@ class Definition(OperandLevel):
         signature : str or Numba signature, optional
             Types to compile for, such as ``"void(float32[:], int32)"``; by default they follow the operands. For a
             kernel that is not Python, its parameters in C++, such as ``"const float* x, int n"``.
+        reads, writes : iterable of Buffer, View or str, optional
+            The arrays that it reads, and those that it writes: as they stand in ``args``, or by the names of their
+            parameters. What is said goes before what the code of a Numba kernel tells; of other kernels nothing else is
+            known, and arrays count as read and written. An array that ``reads`` leaves out is not read, and one that
+            ``writes`` leaves out is not written; where only one of the two is given, the other follows the code of a
+            Numba kernel, and counts as done by others. What is written in part, and matters elsewhere, is in both.
         name : str, optional
             Unique among the nodes; by default made from the kernel's name.
         after : node or list of nodes
@@ -162,6 +171,7 @@ class Definition(OperandLevel):
         if made.demands.cooperative:
             attributes = {"cooperative": True, **attributes}
         full = self._node_name(name, made.name.strip("<>"))
+        given = kernel_arguments(args, full, made)
         node = KernelNode(
             full,
             self,
@@ -170,9 +180,10 @@ class Definition(OperandLevel):
             dim3(grid, full, "grid"),
             block_of(block, made, full),
             extent(made.demands.shared_bytes if shared_bytes is None else shared_bytes, full, "shared_bytes"),
-            kernel_arguments(args, full, made),
+            given,
             signature,
             launch_attributes(full, attributes) if attributes else None,
+            given_touches(reads, writes, given, lambda: made.parameters, full),
         )
         return self._add(node, after)
 
@@ -277,6 +288,8 @@ class Definition(OperandLevel):
         function: Callable[..., Any],
         args: Iterable[Any] = (),
         *,
+        reads: Iterable[Array | str] | None = None,
+        writes: Iterable[Array | str] | None = None,
         name: str | None = None,
         after: NodeOrNodes = (),
     ) -> HostNode:
@@ -290,12 +303,14 @@ class Definition(OperandLevel):
         args : iterable
             Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is. A
             single one may stand by itself.
-        name, after
-            As for `kernel`.
+        reads, writes, name, after
+            As for `kernel`; nobody reads the code of the function.
         """
         checked_function(function, name)
         full = self._node_name(name, name_of(function, "host").strip("<>"))
-        return self._add(HostNode(full, self, declared_here(), function, arguments(args, full)), after)
+        given = arguments(args, full)
+        touches = given_touches(reads, writes, given, lambda: parameter_names(function), full)
+        return self._add(HostNode(full, self, declared_here(), function, given, touches), after)
 
     def capture(
         self,
@@ -303,6 +318,8 @@ class Definition(OperandLevel):
         args: Iterable[Any] = (),
         *,
         emulate: Callable[..., Any] | None = None,
+        reads: Iterable[Array | str] | None = None,
+        writes: Iterable[Array | str] | None = None,
         name: str | None = None,
         after: NodeOrNodes = (),
     ) -> CapturedNode:
@@ -324,8 +341,8 @@ class Definition(OperandLevel):
         emulate : callable, optional
             Stands for the work where there is no GPU: called as ``emulate(*args)`` when the node runs, with NumPy
             arrays that it writes its results into.
-        name, after
-            As for `kernel`.
+        reads, writes, name, after
+            As for `kernel`; nobody sees what the library does.
 
         Examples
         --------
@@ -343,7 +360,9 @@ class Definition(OperandLevel):
         if emulate is not None:
             checked_function(emulate, name, "captured", "emulate")
         full = self._node_name(name, name_of(function, "captured").strip("<>"))
-        return self._add(CapturedNode(full, self, declared_here(), function, arguments(args, full), emulate), after)
+        given = arguments(args, full)
+        touches = given_touches(reads, writes, given, lambda: parameter_names(function, 1), full)
+        return self._add(CapturedNode(full, self, declared_here(), function, given, emulate, touches), after)
 
     def empty(self, *, name: str | None = None, after: NodeOrNodes = ()) -> EmptyNode:
         """Declare a node that does nothing: a barrier."""

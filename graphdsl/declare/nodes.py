@@ -18,6 +18,7 @@ from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer, Extent
 from graphdsl.declare.rows import Dimension, dimensions
+from graphdsl.declare.touches import Touches
 from graphdsl.errors import Location
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ class KernelNode(Node):
         A Numba signature that the user asked for.
     attributes : LaunchAttributes or None
         Cluster, priority and so on; None if none was given.
+    touches : Touches or None
+        What the user says that it reads and writes; None where nothing was said.
     """
 
-    __slots__ = ("args", "attributes", "block", "grid", "kernel", "shared_bytes", "signature")
+    __slots__ = ("args", "attributes", "block", "grid", "kernel", "shared_bytes", "signature", "touches")
     kind = "kernel"
 
     def __init__(
@@ -60,6 +63,7 @@ class KernelNode(Node):
         args: tuple[Any, ...],
         signature: Any = None,
         attributes: LaunchAttributes | None = None,
+        touches: Touches | None = None,
     ) -> None:
         super().__init__(name, definition, location)
         self.kernel = kernel
@@ -69,6 +73,7 @@ class KernelNode(Node):
         self.args = args
         self.signature = signature
         self.attributes = attributes
+        self.touches = touches
 
     @property
     def window(self) -> Array | None:
@@ -201,9 +206,11 @@ class HostNode(Node):
         Called with ``args``; it may make no CUDA calls.
     args : tuple
         Host buffers and views arrive as NumPy arrays, params and expressions as numbers, all else as it is.
+    touches : Touches or None
+        What the user says that it reads and writes; None where nothing was said.
     """
 
-    __slots__ = ("args", "function")
+    __slots__ = ("args", "function", "touches")
     kind = "host"
 
     def __init__(
@@ -213,10 +220,12 @@ class HostNode(Node):
         location: Location,
         function: Callable[..., Any],
         args: tuple[Any, ...],
+        touches: Touches | None = None,
     ) -> None:
         super().__init__(name, definition, location)
         self.function = function
         self.args = args
+        self.touches = touches
 
     @property
     def device(self) -> None:
@@ -270,9 +279,11 @@ class CapturedNode(Node):
         and expressions as numbers, all else as it is.
     emulate : callable or None
         What stands for the work where there is no GPU: called with ``args`` when the node runs, all arrays of NumPy.
+    touches : Touches or None
+        What the user says that it reads and writes; None where nothing was said.
     """
 
-    __slots__ = ("args", "emulate", "function")
+    __slots__ = ("args", "emulate", "function", "touches")
     kind = "captured"
 
     def __init__(
@@ -283,11 +294,13 @@ class CapturedNode(Node):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         emulate: Callable[..., Any] | None,
+        touches: Touches | None = None,
     ) -> None:
         super().__init__(name, definition, location)
         self.function = function
         self.args = args
         self.emulate = emulate
+        self.touches = touches
 
     def operands(self) -> tuple[Any, ...]:
         return self.args
