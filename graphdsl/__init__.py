@@ -27,12 +27,13 @@ from graphdsl.errors import (
     ExecUnusableError,
     GraphdslError,
     MemoryFault,
+    OrderError,
     UpdateError,
 )
 from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
 
 if TYPE_CHECKING:
-    from graphdsl import device
+    from graphdsl import device, testing
     from graphdsl.compile.elementwise import elementwise
     from graphdsl.run.device_array import DeviceArray, device_array, to_device
     from graphdsl.run.graph_exec import GraphExec
@@ -56,6 +57,7 @@ __all__ = [
     "Limits",
     "MemoryFault",
     "Node",
+    "OrderError",
     "Param",
     "Report",
     "SourceKernel",
@@ -76,6 +78,7 @@ __all__ = [
     "minimum",
     "passes",
     "ptx",
+    "testing",
     "to_device",
     "triton",
     "wait_value",
@@ -91,6 +94,7 @@ _LATE = {
     "device": "graphdsl.device",
     "device_array": "graphdsl.run.device_array",
     "elementwise": "graphdsl.compile.elementwise",
+    "testing": "graphdsl.testing",
     "to_device": "graphdsl.run.device_array",
 }
 

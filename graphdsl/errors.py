@@ -237,5 +237,57 @@ class CallbackError(GraphdslError):
         return (frames[-1].filename, frames[-1].lineno or 0) if frames else None
 
 
+class OrderError(GraphdslError, AssertionError):
+    """Two orders that no edge tells apart give different results; `graphdsl.testing` found the two nodes to blame.
+
+    Attributes
+    ----------
+    nodes : tuple of str
+        The two nodes, in the order that the edge would have; ``location`` is where the second was declared.
+    locations : tuple of tuples
+        Where they were declared: file and line of each.
+    edge : tuple of str
+        The edge that is missing: source and target. They are the nodes themselves, or what holds them.
+    buffer : str or None
+        The memory that differs after the two nodes; None where only a node that fails does.
+    index : tuple of int or None
+        The first element of it that does.
+    values : tuple
+        What it is where they run in the order of ``nodes``, and the other way; None where nobody has written it.
+    output : str or None
+        The first of the outputs that differs at the end; None where a node fails.
+    orders : tuple of tuples of str
+        Two orders of all nodes that ran, which differ by the two nodes alone: that of ``nodes`` first.
+    failures : tuple
+        What each of the orders raised; None where all nodes ran.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        nodes: tuple[str, ...] = (),
+        locations: tuple[Location, ...] = (),
+        edge: tuple[str, ...] = (),
+        buffer: str | None = None,
+        index: tuple[int, ...] | None = None,
+        values: tuple[Any, ...] = (),
+        output: str | None = None,
+        orders: tuple[tuple[str, ...], ...] = (),
+        failures: tuple[GraphdslError | None, ...] = (),
+        **details: Any,
+    ) -> None:
+        super().__init__(rule, **details)
+        self.nodes = nodes
+        self.locations = locations
+        self.edge = edge
+        self.buffer = buffer
+        self.index = index
+        self.values = values
+        self.output = output
+        self.orders = orders
+        self.failures = failures
+
+
 class ExecUnusableError(GraphdslError):
     """The exec was closed, or an update failed and the values before it could not be restored."""

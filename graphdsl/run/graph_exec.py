@@ -138,6 +138,12 @@ class GraphExec(ExecUpdates):
         self._require_usable()
         return {node.name: int(handle) for node, handle in zip(self._plan.nodes, self._sender.handles, strict=True)}
 
+    @property
+    def addresses(self) -> dict[str, int]:
+        """Where each buffer lies now, by name, also those that nodes of the graph allocate."""
+        self._require_usable()
+        return {name: self._shadow.values[name] for name in self._plan.buffers}
+
     # Running
 
     def launch(self, stream: Any = None) -> None:

@@ -384,3 +384,11 @@ def test_views_outlive_a_closed_exec(device):
     assert raw.sum() == 7 * 64
     with pytest.raises(gd.ExecUnusableError, match="closed"):
         exe.launch()
+
+
+def test_nodes_and_buffers_are_found_by_what_the_driver_knows_them_by(device):
+    with demo_graph(64).instantiate(device) as exe:
+        assert sorted(exe.node_handles.values()) == sorted(device.graph_get_nodes(exe.graph_handle))
+        assert exe.node_handles.keys() == {"load", "clear", "scale", "store"}
+        assert exe.addresses["x"] == exe["x"].address
+        assert exe.addresses["raw"] == exe["raw"].ctypes.data

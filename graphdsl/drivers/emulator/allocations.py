@@ -97,3 +97,10 @@ def require_unallocated(found: Exec) -> None:
     for parts in found.inner.values():
         for part in parts:
             require_unallocated(part)
+
+
+def end_allocations(found: Exec) -> None:
+    """Free what a launch that failed has allocated and did not come to free."""
+    for node in found.of_kind(ALLOC):
+        if node.params.has_free_node:
+            node.params.pending = True

@@ -24,7 +24,7 @@ from graphdsl.drivers.emulator.calls.streams import Streams
 from graphdsl.drivers.emulator.calls.updating import Updating
 from graphdsl.drivers.emulator.gate import Gate, driver_call
 from graphdsl.drivers.emulator.machine import Device, Machine
-from graphdsl.drivers.emulator.memory import AddressSpace
+from graphdsl.drivers.emulator.memory import AddressSpace, Contents
 from graphdsl.drivers.emulator.order import Order
 from graphdsl.drivers.emulator.problems import PEER_ACCESS_UNSUPPORTED, Problem
 from graphdsl.drivers.releases import settle
@@ -163,6 +163,16 @@ class Emulator(Kernels, Memory, Streams, Building, Looking, Running, Updating, O
         """Address and size of each allocation of device memory that has not been freed."""
         with self.gate.lock:
             return [(region.base, region.nbytes) for region in self._machine.space.live("device")]
+
+    def contents(self, address: Address, nbytes: int) -> Contents:
+        """A copy of what memory of a device or of the host holds, and which bytes were written; waits for nothing."""
+        with self.gate.lock:
+            return self._machine.space.contents(address, nbytes)
+
+    def restore(self, address: Address, contents: Contents) -> None:
+        """Let memory hold what it held before: bytes that nobody had written count as not written again."""
+        with self.gate.lock:
+            self._machine.space.restore(address, contents)
 
 
 def _devices(target: Target | list[Target], count: int | None) -> tuple[Device, ...]:

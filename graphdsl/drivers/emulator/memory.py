@@ -19,7 +19,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Collection
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,21 @@ def _reserve(nbytes: int) -> int:
     if _next_address > _DEVICE_RANGE.stop:
         raise Problem("the emulator has used up its addresses", OUT_OF_MEMORY, "Start a new process.")
     return address
+
+
+class Contents(NamedTuple):
+    """What memory holds.
+
+    Attributes
+    ----------
+    data : numpy.ndarray of uint8
+        The bytes.
+    written : numpy.ndarray of bool
+        Which of them somebody has written.
+    """
+
+    data: Bytes
+    written: Flags
 
 
 class Region:
@@ -372,6 +387,27 @@ class AddressSpace:
             np.copyto(data, POISON, where=~written)
             written[:] = True
         return data
+
+    def contents(self, address: int, nbytes: int) -> Contents:
+        """A copy of what memory holds, of the host too; what a graph has not allocated now holds nothing."""
+        if self.is_pageable(address):
+            return Contents(host_bytes(address, nbytes).copy(), np.ones(nbytes, np.bool_))
+        region, offset = self.locate(address, nbytes, used=False)
+        data = region.data[offset : offset + nbytes].copy()
+        if region.written is None or region.pending:
+            return Contents(data, np.full(nbytes, not region.pending))
+        return Contents(data, region.written[offset : offset + nbytes].copy())
+
+    def restore(self, address: int, contents: Contents) -> None:
+        """Let memory hold what it held when `contents` was asked."""
+        nbytes = contents.data.size
+        if self.is_pageable(address):
+            host_bytes(address, nbytes)[:] = contents.data
+            return
+        region, offset = self.locate(address, nbytes, used=False)
+        region.data[offset : offset + nbytes] = contents.data
+        if region.written is not None:
+            region.written[offset : offset + nbytes] = contents.written
 
     def _occupy(self, region: Region, written: Flags) -> None:
         """Refuse a bulk write for which this machine has no memory: the system would end the process."""

@@ -301,3 +301,28 @@ def test_a_space_without_addresses_left_says_so(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(Problem, match="used up") as caught:
         space.allocate(1024)
     assert caught.value.code == 2
+
+
+def test_contents_are_put_back_with_what_was_written(device: Emulator) -> None:
+    address = device.mem_alloc(8)
+    stream = device.stream_create()
+    device.memcpy_htod(address, np.arange(4, dtype=np.uint8), stream)
+    before = device.contents(address, 8)
+    assert before.written.tolist() == [True] * 4 + [False] * 4
+    device.memcpy_htod(address, np.full(8, 9, np.uint8), stream)
+    assert device.contents(address, 8).data.tolist() == [9] * 8
+    assert before.data[:4].tolist() == [0, 1, 2, 3]
+    device.restore(address, before)
+    found = np.empty(4, np.uint8)
+    device.memcpy_dtoh(found, address, stream)
+    assert found.tolist() == [0, 1, 2, 3]
+    with pytest.raises(MemoryFault):
+        device.memcpy_dtoh(np.empty(8, np.uint8), address, stream)
+
+
+def test_contents_of_the_host(device: Emulator) -> None:
+    memory = np.arange(4, dtype=np.uint8)
+    before = device.contents(memory.ctypes.data, 4)
+    memory[:] = 7
+    device.restore(memory.ctypes.data, before)
+    assert memory.tolist() == [0, 1, 2, 3]

@@ -6,7 +6,7 @@ from functools import partial
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator import nodes
-from graphdsl.drivers.emulator.allocations import require_unallocated
+from graphdsl.drivers.emulator.allocations import end_allocations, require_unallocated
 from graphdsl.drivers.emulator.calls.state import State, known, new_handle
 from graphdsl.drivers.emulator.events import EVENT_RECORD, EVENT_WAIT, Awaited, event_of
 from graphdsl.drivers.emulator.gate import driver_call
@@ -91,6 +91,7 @@ class Running(State):
             # Kept for the next call that waits.
             if isinstance(problem, AccessError):
                 problem.code = ILLEGAL_ADDRESS
+            end_allocations(found)
             self._faults.append(problem)
 
     @driver_call("cuGraphExecDestroy")

@@ -1,0 +1,210 @@
+"""Launches a graph on the emulator again and again, each time from the same start, in an order that is asked for.
+
+This module must not judge what came of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.interop import host_view
+from graphdsl.declare.nodes import CapturedNode
+from graphdsl.declare.operands import Buffer
+from graphdsl.drivers.base import Handle
+from graphdsl.drivers.emulator import Emulator
+from graphdsl.drivers.emulator.memory import Contents
+from graphdsl.errors import DeclarationError, GraphdslError
+from graphdsl.run.graph_exec import instantiate
+from graphdsl.testing.orders import Rank, Step
+
+if TYPE_CHECKING:
+    from graphdsl.declare.limits import Target
+
+Memory = dict[str, Contents]
+"""What each buffer holds, by name."""
+
+
+class Outcome(NamedTuple):
+    """What came of a launch.
+
+    Attributes
+    ----------
+    order : list of Step
+        What ran.
+    memory : dict
+        What each buffer of the exec holds at the end.
+    failure : GraphdslError or None
+        What went wrong, which ended the launch.
+    midway : dict or None
+        What each buffer held where `Trial.run` was to look.
+    """
+
+    order: list[Step]
+    memory: Memory
+    failure: GraphdslError | None
+    midway: Memory | None
+
+
+class Trial:
+    """An exec of a graph on an emulator, and what its memory holds before each launch.
+
+    Parameters
+    ----------
+    graph : Definition
+        What is tried.
+    inputs : mapping of str to array_like
+        What arrays hold before each launch, by name.
+    values : mapping of str to number
+        Values of params by name, instead of their defaults.
+    target : str, tuple, Limits, or list of them
+        Which device the emulator stands for.
+    """
+
+    def __init__(
+        self,
+        graph: Definition,
+        inputs: Mapping[str, Any],
+        values: Mapping[str, Any] | None,
+        target: Target | list[Target],
+    ) -> None:
+        self._graph = graph
+        self._chooser = _Chooser()
+        several = None if isinstance(target, list) else graph.least_devices
+        self._device = Emulator(order=self._chooser, target=target, devices=several)
+        self.buffers = {name: each for name, each in graph.operands.items() if isinstance(each, Buffer)}
+        """Those of the graph, by name."""
+        self._exec = instantiate(graph, self._device, values)
+        try:
+            self._chooser.names = dict(self._names())
+            owned = [name for name, buffer in self.buffers.items() if not buffer.allocated]
+            self._before = self._contents(owned)
+            for name, value in inputs.items():
+                self._fill(name, value)
+            self._start = self._contents(owned)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give memory that others own what it held before, and end the exec."""
+        self._restore({name: held for name, held in self._before.items() if self.buffers[name].external})
+        self._exec.close()
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, rank: Rank, look_at: int | None = None) -> Outcome:
+        """Launch once from the start.
+
+        Parameters
+        ----------
+        rank : callable
+            Of the nodes that are ready that of least rank runs next.
+        look_at : int, optional
+            How many steps run before `Outcome.midway` is taken.
+        """
+        self._restore(self._start)
+        seen: list[Memory] = []
+        self._chooser.begin(rank, look_at, lambda: seen.append(self._contents(self.buffers)))
+        failure = self._launch()
+        memory = self._contents(self._start)
+        return Outcome(self._chooser.taken, memory, failure, seen[0] if seen else None)
+
+    def _names(self) -> Iterator[tuple[Handle, str]]:
+        """The handles of all nodes, with the names of nodes; what a captured node has recorded has its name."""
+        device = self._device
+        for name, handle in self._exec.node_handles.items():
+            yield handle, name
+            if isinstance(self._graph.node(name), CapturedNode):
+                for inside in device.graph_get_nodes(device.graph_child_graph_node_get_graph(handle)):
+                    yield inside, name
+
+    def _fill(self, name: str, value: Any) -> None:
+        """Let an array hold a value."""
+        buffer = self.buffers.get(name)
+        if buffer is None or buffer.allocated:
+            raise DeclarationError(
+                "inputs are what arrays hold before a launch, and the graph has no array of that name before it",
+                graph=self._graph.name,
+                field="inputs",
+                value=repr(name),
+                remedy="Name a device, host or external array, and pass the values of params as values=.",
+            )
+        shape: Any = buffer.shape  # a buffer's are numbers
+        array = np.broadcast_to(value, shape)
+        if buffer.space == "device":
+            self._exec[name].copy_from_host(array)
+        else:
+            np.copyto(host_view(self.address(name), shape, buffer.strides, buffer.dtype, None), array)
+
+    def _launch(self) -> GraphdslError | None:
+        """Launch, and wait until nobody has anything to tell any more; gives what was told first."""
+        self._exec.launch()
+        failure = None
+        while True:
+            try:
+                self._exec.synchronize()
+            except GraphdslError as problem:
+                failure = failure or problem.with_traceback(None)
+            else:
+                return failure
+
+    def _contents(self, names: Iterable[str]) -> Memory:
+        return {name: self._device.contents(self.address(name), self._nbytes(name)) for name in names}
+
+    def _restore(self, memory: Memory) -> None:
+        for name, held in memory.items():
+            if not self.buffers[name].readonly:
+                self._device.restore(self.address(name), held)
+
+    def address(self, name: str) -> int:
+        """Where a buffer lies."""
+        return self._exec.addresses[name]
+
+    def _nbytes(self, name: str) -> int:
+        return max(self.buffers[name].allocation_nbytes, 0)
+
+
+class _Chooser:
+    """The order of the emulator: that of the rank that it is given for each launch.
+
+    Attributes
+    ----------
+    names : dict of int to str
+        The nodes by their handles.
+    taken : list of Step
+        What has run, or runs, in this launch.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[Handle, str] = {}
+        self.begin(lambda step: 0, None, lambda: None)
+
+    def begin(self, rank: Rank, look_at: int | None, look: Callable[[], None]) -> None:
+        """Begin a launch."""
+        self.taken: list[Step] = []
+        self._rank = rank
+        self._look_at = look_at
+        self._look = look
+        self._turns: Counter[str] = Counter()
+
+    def __call__(self, ready: Sequence[Handle]) -> Handle:
+        if len(self.taken) == self._look_at:
+            self._look()
+        handle = min(ready, key=lambda handle: self._rank(self._step(handle)))
+        step = self._step(handle)
+        self.taken.append(step)
+        self._turns[step[0]] += 1
+        return handle
+
+    def _step(self, handle: Handle) -> Step:
+        name = self.names[handle]
+        return name, self._turns[name]
