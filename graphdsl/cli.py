@@ -1,4 +1,4 @@
-"""The command line: ``graphdsl check|dot|draw|show|trace|run|debug|bench|doctor``.
+"""The command line: ``graphdsl check|dot|draw|show|trace|run|debug|orders|bench|doctor``.
 
 Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
 stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 NODE_FAILED = 1
 """Exit status where a node fails that is run alone."""
 
+ORDER_MATTERS = 1
+"""Exit status where two orders of a graph give different results."""
+
 FAILED = 2
 """Exit status where something is wrong."""
 
@@ -56,6 +59,7 @@ app = typer.Typer(
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
       graphdsl debug demo.py              run it node by node, and name the node that fails
+      graphdsl orders demo.py             whether its result depends on an order that no edge asks for
       graphdsl bench --peers              what graphs cost here, beside other libraries
       graphdsl doctor                     what is installed, and what would run where
     """,
@@ -256,6 +260,39 @@ def _debug_here(file: str, device: str, params: list[str] | None, as_json: bool,
         graph_exec.close()
     if not report.ok:
         raise typer.Exit(NODE_FAILED)
+
+
+@app.command()
+def orders(
+    file: File,
+    params: Params = None,
+    most: Annotated[int, typer.Option("--orders", "-n", min=1, help="How many orders to run in at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the orders, and of what the arrays hold.")] = 0,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--compare", metavar="NAME", help="Array to compare; repeatable, all by default."),
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(metavar="X", min=0, help="How far apart floating-point numbers may be, relative and absolute."),
+    ] = 0.0,
+) -> None:
+    """Run a graph in many orders, and name a missing edge.
+
+    On the emulator, with arrays that hold random numbers. Exit status 1 if the result depends on the order, 2 if the
+    graph fails in all of them.
+    """
+    graph = _load(file)
+    values = dict(map(_parameter, params or ()))
+    inputs = gd.testing.random_inputs(graph, seed)
+    try:
+        tried = gd.testing.assert_order_independent(
+            graph, inputs, outputs=names, orders=most, seed=seed, values=values, rtol=tolerance, atol=tolerance
+        )
+    except gd.OrderError as problem:
+        typer.echo(f"graphdsl: {problem}", err=True)
+        raise typer.Exit(ORDER_MATTERS) from None
+    typer.echo(f"{graph.name} gives the same in {tried}")
 
 
 @app.command()

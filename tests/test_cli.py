@@ -202,6 +202,27 @@ def test_a_wrong_graph_is_shown_all_the_same(run, command, tmp_path):
 # trace, run
 
 
+def test_orders_says_that_the_result_is_the_same(run):
+    status, output, _ = run(GRAPH, "orders")
+    assert (status, output) == (0, "demo gives the same in its only order\n")
+
+
+def test_orders_names_the_edge_that_is_missing(run):
+    text = (
+        GRAPH
+        + """
+    late = g.memset(x, 0, name="late")
+    g.node("load") >> late
+    """
+    )
+    status, output, problem = run(text, "orders", "--seed", "3", "-n", "5")
+    assert (status, output) == (1, "")
+    assert "Declare the edge scale >> late" in problem
+    assert run(text, "orders", "--compare", "raw")[0] == 0
+    assert run(text, "orders", "--compare", "out", "--tolerance", "1e9")[0] == 0
+    assert run(text, "orders", "--compare", "nothing")[0] == 2
+
+
 def test_trace_prints_the_calls_in_order(run):
     status, said, _ = run(GRAPH, "trace")
     calls = [line.partition("(")[0] for line in said.splitlines()]
@@ -407,7 +428,7 @@ def test_every_command_fits_the_list_in_the_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(listed.strip().splitlines()) == 9
+    assert len(listed.strip().splitlines()) == 10
     assert "..." not in listed
 
 

@@ -19,13 +19,14 @@ from graphdsl.declare.store import unknown_name
 from graphdsl.errors import DeclarationError
 from graphdsl.testing.blame import closest, not_repeatable, order_error
 from graphdsl.testing.differences import Comparison, Tolerance
+from graphdsl.testing.inputs import random_inputs
 from graphdsl.testing.orders import IDLE, Rank, Step, drawn, every_order, following, preorder
 from graphdsl.testing.trial import Outcome, Trial
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Target
 
-__all__ = ["TriedOrders", "assert_order_independent"]
+__all__ = ["TriedOrders", "assert_order_independent", "random_inputs"]
 
 
 class TriedOrders(NamedTuple):
