@@ -78,6 +78,7 @@ def assert_order_independent(
         The graph. It is not changed.
     inputs : dict of str to array_like, optional
         What arrays hold before each launch, by name: host, device and external arrays, broadcast to their shapes.
+        External memory of the host holds what it does anyway; for that of a device stands memory of the emulator.
     outputs : iterable of str, optional
         Names of the arrays that are compared; by default all that the graph has, those that only carry something from
         one node to the next too.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.check import Report, check
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.nodes import CapturedNode
@@ -19,11 +20,17 @@ from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator import Emulator
 from graphdsl.drivers.emulator.memory import Contents
 from graphdsl.errors import DeclarationError, GraphdslError
-from graphdsl.run.graph_exec import instantiate
+from graphdsl.plan import plan
+from graphdsl.run.devices import targets
+from graphdsl.run.graph_exec import GraphExec
 from graphdsl.testing.orders import Rank, Step
+from graphdsl.testing.stand_ins import stand_ins
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Target
+
+_AUDIT = "GD6"
+"""Of the codes of what it finds."""
 
 Memory = dict[str, Contents]
 """What each buffer holds, by name."""
@@ -78,7 +85,12 @@ class Trial:
         self._device = Emulator(order=self._chooser, target=target, devices=several)
         self.buffers = {name: each for name, each in graph.operands.items() if isinstance(each, Buffer)}
         """Those of the graph, by name."""
-        self._exec = instantiate(graph, self._device, values)
+        report = check(graph, target=targets(self._device, graph.devices), values=values)
+        # What the audit finds is what is tried here.
+        Report(
+            [found for found in report if not found.code.startswith(_AUDIT)], graph=report.graph, target=report.target
+        ).raise_for_errors()
+        self._exec = GraphExec(plan(graph), self._device, values or {}, bound=stand_ins(graph, self._device))
         try:
             self._chooser.names = dict(self._names())
             owned = [name for name, buffer in self.buffers.items() if not buffer.allocated]
