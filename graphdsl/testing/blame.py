@@ -17,7 +17,7 @@ from graphdsl.testing.trial import Outcome, Trial
 
 
 class Swap(NamedTuple):
-    """Two launches that differ by the order of two neighbours, and come to different results.
+    """Two launches that differ by two nodes, and come to different results.
 
     Attributes
     ----------
@@ -25,17 +25,25 @@ class Swap(NamedTuple):
         The launches.
     orders : tuple of lists of Step
         The orders that were asked for.
+    nodes : tuple of str
+        The nodes: the first one runs first in the first launch.
+    overlap : bool
+        True if the second node waits for the first one, which ran before it in the first launch, and in its wait in
+        the second.
+    look_at : int
+        How many steps have been taken once both have run.
     """
 
     first: Outcome
     second: Outcome
     orders: tuple[list[Step], list[Step]]
+    nodes: tuple[str, str]
+    overlap: bool
+    look_at: int
 
-    @property
-    def place(self) -> int:
-        """How many steps both have taken when their ways part."""
-        pairs = zip(self.first.order, self.second.order)
-        return next((place for place, (a, b) in enumerate(pairs) if a != b), 0)
+    def turned(self) -> Swap:
+        """The other one first."""
+        return self._replace(first=self.second, second=self.first, orders=self.orders[::-1], nodes=self.nodes[::-1])
 
 
 def closest(trial: Trial, first: Outcome, last: Outcome, comparison: Comparison) -> Swap:
@@ -44,6 +52,10 @@ def closest(trial: Trial, first: Outcome, last: Outcome, comparison: Comparison)
     Each order on the way from the first to the last swaps two neighbours of the one before. Of any two on the way whose
     results differ, one half of the way between them has ends that differ too.
     """
+    for outcome in (first, last):
+        overlap = _overlap(trial, outcome, comparison)
+        if overlap is not None:
+            return overlap
     between = Between(first.order, last.order)
     low, high = (0, first), (len(between) - 1, last)
     while high[0] - low[0] > 1:
@@ -53,7 +65,29 @@ def closest(trial: Trial, first: Outcome, last: Outcome, comparison: Comparison)
             low = (place, outcome)
         else:
             high = (place, outcome)
-    return Swap(low[1], high[1], (between[low[0]], between[high[0]]))
+    pairs = enumerate(zip(low[1].order, high[1].order))
+    parting, (one, other) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+    orders = between[low[0]], between[high[0]]
+    return Swap(low[1], high[1], orders, (one[0], other[0]), False, parting + 2)
+
+
+def _overlap(trial: Trial, outcome: Outcome, comparison: Comparison) -> Swap | None:
+    """Two launches that differ by a kernel that runs before another one, or in its wait; None if all come to the same.
+
+    What ran in waits is let run before, one kernel after the other.
+    """
+    left = list(outcome.within)
+    before = outcome
+    for step in outcome.within:
+        order = [each for each in outcome.order if each not in left[1:]]
+        left.remove(step)
+        after = trial.run(following(order))
+        if not comparison.same(before, after):
+            behind = outcome.within[step]
+            orders = order, [each for each in order if each != step]
+            return Swap(after, before, orders, (step[0], behind[0]), True, outcome.order.index(behind) + 1)
+        before = after
+    return None
 
 
 def order_error(graph: Definition, trial: Trial, swap: Swap, comparison: Comparison) -> OrderError:
@@ -70,22 +104,18 @@ def order_error(graph: Definition, trial: Trial, swap: Swap, comparison: Compari
     comparison : Comparison
         What counts at the end.
     """
-    place = swap.place
-    names = [outcome.order[place][0] for outcome in (swap.first, swap.second)]
     numbers = {node.name: number for number, node in enumerate(preorder(graph))}
     # The order to keep is the one in which nothing fails, or else that of the declaration.
     failed = [outcome.failure is not None for outcome in (swap.first, swap.second)]
-    if failed == [True, False] or (failed[0] == failed[1] and numbers[names[0]] > numbers[names[1]]):
-        swap = Swap(swap.second, swap.first, swap.orders[::-1])
-        names.reverse()
+    declared = numbers[swap.nodes[0]] < numbers[swap.nodes[1]]
+    if not swap.overlap and (failed == [True, False] or (failed[0] == failed[1] and not declared)):
+        swap = swap.turned()
     output = None if any(failed) else comparison.difference(swap.first.memory, swap.second.memory)
-    first, second = (graph.node(name) for name in names)
+    first, second = (graph.node(name) for name in swap.nodes)
     source, target = _side_by_side(graph, first, second)
     found = _behind(trial, swap) or output
-    effect = _effect(swap, (first, second), found, output)
     return OrderError(
-        f"whether it or node {first.name!r} ({first.location[0]}:{first.location[1]}) runs first is left open, and "
-        f"{effect}",
+        f"{_left_open(first, swap.overlap)}, and {_effect(swap, (first, second), found, output)}",
         nodes=(first.name, second.name),
         locations=(first.location, second.location),
         edge=(source.name, target.name),
@@ -97,9 +127,18 @@ def order_error(graph: Definition, trial: Trial, swap: Swap, comparison: Compari
         failures=(swap.first.failure, swap.second.failure),
         graph=graph.name,
         node=second.name,
-        remedy=f"Declare the edge {source.name} >> {target.name}, if that order is meant.",
+        remedy=f"Wait for it earlier, with grid_dependency_wait, or declare a full edge {source.name} >> {target.name}."
+        if swap.overlap
+        else f"Declare the edge {source.name} >> {target.name}, if that order is meant.",
         location=second.location,
     )
+
+
+def _left_open(first: Node, overlap: bool) -> str:
+    where = f"node {first.name!r} ({first.location[0]}:{first.location[1]})"
+    if overlap:
+        return f"what it does before its wait runs beside {where} or behind it"
+    return f"whether it or {where} runs first is left open"
 
 
 def _effect(swap: Swap, nodes: tuple[Node, Node], found: Difference | None, output: Difference | None) -> str:
@@ -129,7 +168,7 @@ def _value(value: Any) -> str:
 
 def _behind(trial: Trial, swap: Swap) -> Difference | None:
     """What differs as soon as both nodes have run: the memory that they meet in."""
-    midway = [trial.run(following(order), look_at=swap.place + 2).midway for order in swap.orders]
+    midway = [trial.run(following(order), look_at=swap.look_at).midway for order in swap.orders]
     if midway[0] is None or midway[1] is None:
         return None
     return Comparison(trial.buffers, list(trial.buffers)).difference(midway[0], midway[1])

@@ -12,7 +12,8 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.node import Node
 
 Step = tuple[str, int]
-"""A node that runs, by its name, and how often it has run before in the launch."""
+"""A node that runs, by its name, and how often it has come before in the launch: in turns of a body, and if one behind
+it may overlap it, when its turn has come and when it runs."""
 
 Rank = Callable[[Step], Any]
 """Of the nodes that are ready the one of least rank runs next."""
@@ -105,9 +106,8 @@ class _Steps:
         ]
         count, edges = flattened(len(nodes), levels)
         inside = [index for level in levels for index in level.nodes]
-        idle = () if _has_programmatic_edges(definition) else IDLE
         numbers = {node.name: number for number, node in enumerate(preorder(definition))}
-        self._names = {index: nodes[index].name for index in inside if nodes[index].kind not in idle}
+        self._names = {index: nodes[index].name for index in inside if nodes[index].kind not in IDLE}
         self._numbers = {index: numbers[name] for index, name in self._names.items()}
         self._missing = dict.fromkeys([*inside, *range(len(nodes), count)], 0)
         self._after: dict[int, list[int]] = {index: [] for index in self._missing}
@@ -144,12 +144,6 @@ class _Steps:
         for target in self._after[index]:
             missing[target] -= 1
         return [target for target in self._after[index] if not missing[target]]
-
-
-def _has_programmatic_edges(definition: Definition) -> bool:
-    return any(
-        port != "default" for level in definition.levels for _, _, port in level.dag.edges.data("port", "default")
-    )
 
 
 class Between:

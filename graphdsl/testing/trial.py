@@ -42,7 +42,9 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     order : list of Step
-        What ran.
+        What ran; kernels that ran in the wait of another one, before that.
+    within : dict of Step to Step
+        What ran in the wait of another node: in which.
     memory : dict
         What each buffer of the exec holds at the end.
     failure : GraphdslError or None
@@ -52,6 +54,7 @@ class Outcome(NamedTuple):
     """
 
     order: list[Step]
+    within: dict[Step, Step]
     memory: Memory
     failure: GraphdslError | None
     midway: Memory | None
@@ -127,8 +130,10 @@ class Trial:
         seen: list[Memory] = []
         self._chooser.begin(rank, look_at, lambda: seen.append(self._contents(self.buffers)))
         failure = self._launch()
+        if failure is None:
+            self._chooser.note_left([])
         memory = self._contents(self._start)
-        return Outcome(self._chooser.taken, memory, failure, seen[0] if seen else None)
+        return Outcome(self._chooser.taken, self._chooser.within, memory, failure, seen[0] if seen else None)
 
     def _names(self) -> Iterator[tuple[Handle, str]]:
         """The handles of all nodes, with the names of nodes; what a captured node has recorded has its name."""
@@ -194,6 +199,8 @@ class _Chooser:
         The nodes by their handles.
     taken : list of Step
         What has run, or runs, in this launch.
+    within : dict of Step to Step
+        What ran in the wait of another node.
     """
 
     def __init__(self) -> None:
@@ -203,19 +210,35 @@ class _Chooser:
     def begin(self, rank: Rank, look_at: int | None, look: Callable[[], None]) -> None:
         """Begin a launch."""
         self.taken: list[Step] = []
+        self.within: dict[Step, Step] = {}
         self._rank = rank
         self._look_at = look_at
         self._look = look
         self._turns: Counter[str] = Counter()
+        self._left: list[Handle] = []
 
     def __call__(self, ready: Sequence[Handle]) -> Handle:
+        self.note_left(ready)
         if len(self.taken) == self._look_at:
             self._look()
         handle = min(ready, key=lambda handle: self._rank(self._step(handle)))
-        step = self._step(handle)
-        self.taken.append(step)
-        self._turns[step[0]] += 1
+        self._left = [other for other in ready if other != handle]
+        self.taken.append(self._next_step(handle))
         return handle
+
+    def note_left(self, ready: Sequence[Handle]) -> None:
+        """Note what was ready, has not been chosen, and is not ready any more: it ran in the wait of the last node."""
+        present = set(ready)
+        for handle in self._left:
+            if handle not in present:
+                step = self._next_step(handle)
+                self.taken.insert(-1, step)
+                self.within[step] = self.taken[-1]
+
+    def _next_step(self, handle: Handle) -> Step:
+        step = self._step(handle)
+        self._turns[step[0]] += 1
+        return step
 
     def _step(self, handle: Handle) -> Step:
         name = self.names[handle]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,14 @@ def accumulate(total, x, left, more):
     if i == 0:
         left[0] -= 1
         gd.device.set_condition(more, left[0] > 0)
+
+
+@cuda.jit
+def passed_on(x, y):
+    i = cuda.grid(1)
+    gd.device.launch_dependents()
+    gd.device.grid_dependency_wait()
+    y[i] = x[i] + 1
 
 
 def _launch(n: int) -> dict[str, int]:
@@ -177,4 +186,20 @@ def host_work() -> Built:
     return g, {}
 
 
-GRAPHS: list[Callable[[], Built]] = [ecg, diamond, tree, stencil, nested, loop, host_work]
+def overlapping() -> Built:
+    """Kernels that may start before those in front of them have ended."""
+    g = gd.Graph("overlapping")
+    raw, out = g.host_array("raw", 4, np.int32), g.host_array("out", 4, np.int32)
+    arrays = [g.device_array(name, 4, np.int32) for name in "abcd"]
+    steps = [
+        g.kernel(passed_on, **_launch(4), args=pair, name=f"step{number}")
+        for number, pair in enumerate(itertools.pairwise(arrays))
+    ]
+    g.memcpy(arrays[0], raw, name="load") >> steps[0]
+    for before, after in itertools.pairwise(steps):
+        g.edge(before, after, programmatic=True)
+    steps[-1] >> g.memcpy(out, arrays[-1], name="store")
+    return g, {"raw": [1, 2, 3, 4]}
+
+
+GRAPHS: list[Callable[[], Built]] = [ecg, diamond, tree, stencil, nested, loop, host_work, overlapping]

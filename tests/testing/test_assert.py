@@ -29,6 +29,28 @@ def out_of_bounds(x):
     x[x.size] = 1
 
 
+@cuda.jit
+def triggering(x, out):
+    i = cuda.grid(1)
+    gd.device.launch_dependents()
+    out[i] = x[i] + 1
+
+
+@cuda.jit
+def waiting(y, out):
+    i = cuda.grid(1)
+    gd.device.grid_dependency_wait()
+    out[i] = 2 * y[i]
+
+
+@cuda.jit
+def waiting_late(y, out):
+    i = cuda.grid(1)
+    early = y[i]
+    gd.device.grid_dependency_wait()
+    out[i] = early
+
+
 def racing():
     """Two memsets of one array, and a copy to the host behind both."""
     g = gd.Graph("racing")
@@ -247,3 +269,61 @@ def test_a_race_for_a_condition():
         gd.testing.assert_order_independent(g)
     assert set(caught.value.nodes) == {"choose", "branch"}
     assert caught.value.output == "x"
+
+
+def overlapping(kernel=waiting):
+    """A kernel behind a programmatic edge, and what the arrays hold."""
+    g = gd.Graph("overlapping")
+    x, y, out = (g.device_array(name, 4, np.int32) for name in ("x", "y", "out"))
+    front = g.kernel(triggering, grid=1, block=4, args=(x, y), name="front")
+    behind = g.kernel(kernel, grid=1, block=4, args=(y, out), name="behind")
+    g.edge(front, behind, programmatic=True)
+    return g, {"x": 5, "y": 2, "out": 3}
+
+
+def test_kernels_that_overlap_come_to_the_same_if_they_wait():
+    tried = gd.testing.assert_order_independent(*overlapping())
+    assert (tried.orders, tried.all) == (1, False)  # both ways are the same order of nodes
+
+
+def test_a_wait_that_comes_too_late():
+    with pytest.raises(gd.OrderError) as caught:
+        gd.testing.assert_order_independent(*overlapping(waiting_late))
+    problem = caught.value
+    assert (problem.nodes, problem.edge, problem.buffer) == (("front", "behind"), ("front", "behind"), "out")
+    assert problem.values == (6, 2)
+    assert "before its wait" in str(problem)
+    assert "full edge front >> behind" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "nodes"),
+    [
+        ("x", None, ("front", "beside")),
+        ("out", None, ("behind", "beside")),
+        ("w", "y", ("front", "beside")),
+        ("w", "out", ("behind", "beside")),
+    ],
+)
+def test_a_node_beside_kernels_that_overlap(target, source, nodes):
+    """It is in conflict with one of them, and that one is named, whichever runs in the wait of the other."""
+    g, inputs = overlapping()
+    g.device_array("w", 4, np.int32)
+    operands = g.operands
+    if source is None:
+        g.memset(operands[target], 9, name="beside")
+    else:
+        g.memcpy(operands[target], operands[source], name="beside")
+    with pytest.raises(gd.OrderError) as caught:
+        gd.testing.assert_order_independent(g, inputs | {"w": 0})
+    assert caught.value.nodes == nodes
+
+
+def test_what_only_the_kernel_behind_is_ordered_with_runs_behind_the_one_in_front_too():
+    """It comes before the wait, in which the one in front would always run after it."""
+    g, inputs = overlapping()
+    beside = g.memset(g.operands["y"], 9, name="beside")
+    beside >> g.node("behind")
+    with pytest.raises(gd.OrderError) as caught:
+        gd.testing.assert_order_independent(g, inputs)
+    assert caught.value.nodes == ("front", "beside")

@@ -32,7 +32,9 @@ class Ready(Generic[Level]):
         Which comes next. For a random order each node draws a number when it becomes ready, and the least comes first.
         So each order can come, and any node comes as late as it can once in as many draws as there are nodes: a long
         chain does not overtake it always, as it would if each step drew one of the nodes.
-        A callable is given the handles of all of them, in the order in which they were added, and gives one.
+        A callable is given the handles of all of them, in the order in which they were added, and gives one. A kernel
+        that one behind it may overlap comes twice: when its turn has come, and when it runs, if that is before the one
+        behind waits for it.
     rng : random.Random
         Draws.
 
@@ -47,20 +49,35 @@ class Ready(Generic[Level]):
 
     def __init__(self, order: Order, rng: random.Random) -> None:
         self._choose = order if callable(order) else None
-        self._rank: Callable[[Place], Any] = lambda place: place
-        if order == "reverse":
-            self._rank = lambda place: tuple(-number for number in place)
-        elif order == "random":
-            self._rank = lambda place: rng.random()
+        self._order = order
+        self._rng = rng
         self._number = itertools.count()  # of equal ranks the first comes first
         self._heap: list[tuple[Any, int, Handle, Level]] = []
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def add(self, place: Place, handle: Handle, level: Level) -> None:
-        """Add a node of a level that is ready from now on."""
-        heapq.heappush(self._heap, (self._rank(place), next(self._number), handle, level))
+    def add(self, place: Place, handle: Handle, level: Level, later: bool = False) -> None:
+        """Add a node of a level that is ready from now on.
+
+        Parameters
+        ----------
+        place, handle, level
+            The node.
+        later : bool
+            True for one that was taken, and was put off: it comes again, behind all others unless orders are drawn.
+        """
+        heapq.heappush(self._heap, (self._rank(place, later), next(self._number), handle, level))
+
+    def _rank(self, place: Place, later: bool) -> Any:
+        if self._order == "random":
+            return self._rng.random()
+        return later, (tuple(-number for number in place) if self._order == "reverse" else place)
+
+    def discard(self, handle: Handle) -> None:
+        """Forget a node, if it is here."""
+        self._heap = [entry for entry in self._heap if entry[2] != handle]
+        heapq.heapify(self._heap)
 
     def take(self) -> tuple[Level, Handle]:
         """The next node, and its level.

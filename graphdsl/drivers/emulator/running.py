@@ -68,7 +68,7 @@ class Level:
         self._ended = ended
         self._missing = {handle: len(sources) for handle, sources in found.dependencies.items()}
         self._left = len(found.nodes)
-        self._overlap = Overlap(found.sources, self._run)
+        self._overlap = Overlap(found.sources, self._run, ready.discard)
 
     def begin(self) -> None:
         """Let the nodes run that come after none."""
@@ -76,10 +76,13 @@ class Level:
             self._offer(handle)
 
     def step(self, handle: Handle) -> None:
-        """Run a node; of one with graphs inside, begin the first of these."""
+        """Run a node, or put it off until later; of one with graphs inside, begin the first of these."""
         inside = self._found.inner.get(handle)
-        if inside is None:
-            self._overlap.take(handle)
+        if self._overlap.is_put_off(handle):
+            self._overlap.complete(handle)
+        elif inside is None:
+            if not self._overlap.take(handle):
+                self._ready.add(self._place_of(handle), handle, self, later=True)
             self._end(handle)
         else:
             self._overlap.begin(handle)
@@ -104,7 +107,6 @@ class Level:
                 self._offer(target)
         self._left -= 1
         if not self._left:
-            self._overlap.finish()
             self._ended()
 
     def _offer(self, handle: Handle) -> None:

@@ -233,3 +233,30 @@ def test_bodies_of_conditions_run_beside_what_is_outside_turn_by_turn() -> None:
             assert trace.index("loop") < trace.index("loop/step")
             seen.add("".join("s" if each == "loop/step" else "x" for each in trace if each != "loop"))
     assert len(seen) > 10, seen
+
+
+@cuda.jit
+def triggering(y):
+    gd.device.launch_dependents()
+    y[0] = 1
+
+
+@cuda.jit
+def looking(y, out):
+    out[0] = y[0]
+    gd.device.grid_dependency_wait()
+
+
+@pytest.mark.parametrize(("order", "wanted"), [("declared", {0}), ("reverse", {0}), ("random", {0, 1})])
+def test_random_orders_let_a_kernel_run_before_the_one_that_may_overlap_it_too(order: Order, wanted: set[int]) -> None:
+    g = gd.Graph("overlap")
+    y, out = g.device_array("y", 1, np.int32), g.device_array("out", 1, np.int32)
+    front = g.kernel(triggering, grid=1, block=1, args=(y,), name="front")
+    g.edge(front, g.kernel(looking, grid=1, block=1, args=(y, out), name="behind"), programmatic=True)
+    seen = set()
+    with g.instantiate(gd.emulator(order=order, seed=1)) as exe:
+        for _ in range(20):
+            exe["y"].copy_from_host(np.zeros(1, np.int32))
+            exe.launch()
+            seen.add(int(exe["out"].copy_to_host()[0]))
+    assert seen == wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +12,10 @@ from graphdsl.drivers.emulator.overlap import _MOST_PUT_OFF, Overlap
 Edges = dict[int, dict[int, int]]
 
 
-def log_of(edges: Edges, count: int, waits: Callable[[int], bool] = lambda node: True) -> list[tuple[str, int]]:
-    """What starts, waits, goes on and ends, of nodes in the order of their numbers."""
+def log_of(
+    edges: Edges, count: int, waits: Callable[[int], bool] = lambda node: True, soon: Collection[int] = ()
+) -> list[tuple[str, int]]:
+    """What starts, waits, goes on and ends, of nodes in the order of their numbers; those ``soon`` do not wait long."""
     log: list[tuple[str, int]] = []
 
     def run(node: int, before_wait: Callable[[], None] | None) -> None:
@@ -27,8 +29,10 @@ def log_of(edges: Edges, count: int, waits: Callable[[int], bool] = lambda node:
 
     overlap = Overlap(edges, run)
     for node in range(count):
-        overlap.take(node)
-    overlap.finish()
+        assert overlap.take(node) is not overlap.is_put_off(node)
+        if node in soon:
+            overlap.complete(node)
+    assert not any(map(overlap.is_put_off, range(count)))
     return log
 
 
@@ -43,10 +47,10 @@ def graphs(draw: st.DrawFn) -> tuple[Edges, int]:
     return edges, count
 
 
-@given(graphs(), st.sets(st.integers(0, 7)))
-def test_edges_hold(graph: tuple[Edges, int], waiting: set[int]) -> None:
+@given(graphs(), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_edges_hold(graph: tuple[Edges, int], waiting: set[int], soon: set[int]) -> None:
     edges, count = graph
-    log = log_of(edges, count, waiting.__contains__)
+    log = log_of(edges, count, waiting.__contains__, soon)
     assert len(log) == len(set(log))
     assert {node for what, node in log if what == "end"} == set(range(count))
     at = {entry: place for place, entry in enumerate(log)}
