@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphdsl.declare import accesses as declared
 from graphdsl.declare.accesses import Access
+from graphdsl.declare.elementwise import ElementwiseKernel
 from graphdsl.declare.expressions import Expr, extent_expr
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.node import Node
@@ -44,7 +45,7 @@ def accesses(node: Node) -> Iterator[Access]:
     >>> [(each.array.name, each.reads, each.writes, each.span({})) for each in accesses(node)]
     [('x', True, False, (0, 16)), ('y', False, True, (0, 16))]
     """
-    if not isinstance(node, KernelNode) or isinstance(node.kernel, SourceKernel):
+    if not isinstance(node, KernelNode) or isinstance(node.kernel, (SourceKernel, ElementwiseKernel)):
         yield from declared.accesses(node)
         return
     found = _inferred(node)

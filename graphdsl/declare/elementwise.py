@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from graphdsl.declare.expressions import cdiv, maximum
+from graphdsl.declare.expressions import Expr, cdiv, maximum
 from graphdsl.declare.given import arguments
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.operands import Array, Extent, View, contiguous_strides
@@ -250,27 +250,46 @@ def launch_of(calls: tuple[Call, ...]) -> Launch:
     Contiguous arrays are counted through in memory order, whatever their shape; with others among them, elements are
     found by their indices.
     """
-    arrays = [each for each in _operands(calls) if isinstance(each, Array) and each.shape]
+    arguments, temporaries = _Arguments(), dict[Temporary, int]()
+
+    def place(operand: Any) -> int:
+        """The number of an argument, or one below 0 for a temporary."""
+        if isinstance(operand, Temporary):
+            return ~temporaries.setdefault(operand, len(temporaries))
+        return arguments.number(operand)
+
+    writes = [tuple(map(place, call.writes)) for call in calls]
+    reads = [tuple(map(place, call.reads)) for call in calls]
+    args = arguments.operands
+    arrays = [each for each in args if isinstance(each, Array) and each.shape]
     flat = all(array.layout == "C" or array.ndim == 1 for array in arrays)
-    numbers: dict[Any, int] = {}
-    args: list[Any] = []
-    slots: list[Slot] = []
-    written = {_key(each): each.dtype for call in calls for each in call.writes}
-    for operand in _operands(calls):
-        if not isinstance(operand, Temporary) and _key(operand) not in numbers:
-            numbers[_key(operand)] = len(args)
-            args.append(flattened(operand) if flat and isinstance(operand, Array) else operand)
-            slots.append(Slot(_slot_kind(operand), written.get(_key(operand))))
-    for operand in _operands(calls):
-        if isinstance(operand, Temporary) and _key(operand) not in numbers:
-            numbers[_key(operand)] = len(slots)
-            slots.append(Slot("temporary", operand.dtype))
+    written = {number for numbers in writes for number in numbers}
+    slots = [Slot(_slot_kind(each), each.dtype if number in written else None) for number, each in enumerate(args)]
+    slots += [Slot("temporary", each.dtype) for each in temporaries]
     steps = tuple(
-        Step(call.function, _chosen(numbers, map(_key, call.writes)), _chosen(numbers, map(_key, call.reads)))
-        for call in calls
+        Step(call.function, *(tuple(n if n >= 0 else len(args) + ~n for n in numbers) for numbers in sides))
+        for call, *sides in zip(calls, writes, reads, strict=True)
     )
     recipe = Recipe(1 if flat else arrays[0].ndim, tuple(slots), steps)
-    return Launch(calls[-1].function.kernel(recipe), tuple(args), _blocks(arrays[0].size))
+    passed = tuple(flattened(each) if flat and isinstance(each, Array) else each for each in args)
+    return Launch(calls[-1].function.kernel(recipe), passed, _blocks(arrays[0].size))
+
+
+class _Arguments:
+    """The arguments of a kernel, each once: what is the same elements or the same expression is one."""
+
+    def __init__(self) -> None:
+        self.operands: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, operand: Any) -> int:
+        """Its place among the arguments."""
+        found = len(self.operands)
+        if isinstance(operand, (Array, Expr)):
+            found = self._numbers.setdefault(_key(operand), found)
+        if found == len(self.operands):
+            self.operands.append(operand)
+        return found
 
 
 def calls_of(kernel: ElementwiseKernel, args: tuple[Any, ...]) -> tuple[Call, ...]:
@@ -295,13 +314,13 @@ def flattened(array: Array) -> Array:
 
 
 def shaped(array: Array, shape: tuple[Extent, ...]) -> Array:
-    """A contiguous array of as many elements as ``shape`` has, with that shape."""
-    return array if array.shape == shape else _reshaped(array, shape, f"{_text(array)}.reshape{shape}")
+    """An array of one dimension as one of ``shape``, whose extents but for the first are numbers."""
+    return _reshaped(array, shape, f"{_text(array)}.reshape{shape}")
 
 
 def _reshaped(array: Array, shape: tuple[Extent, ...], text: str) -> View:
     inner: Any = shape[1:]  # of a contiguous array only the first extent follows params
-    strides = contiguous_strides((1, *inner), array.dtype.itemsize)
+    strides = contiguous_strides((1, *inner), array.strides[-1])
     bounds = array.bounds if isinstance(array, View) else ()
     return View(array.buffer, array.offset, shape, strides, bounds, text)
 
@@ -310,14 +329,8 @@ def _text(array: Array) -> str:
     return repr(array) if isinstance(array, View) else array.buffer.name
 
 
-def _operands(calls: Iterable[Call]) -> list[Any]:
-    """What is written, then what is read, call by call."""
-    calls = tuple(calls)
-    return [each for call in calls for each in call.writes] + [each for call in calls for each in call.reads]
-
-
 def _key(operand: Any) -> Any:
-    """Equal for what is one argument: the same elements, or one expression; numbers and temporaries are their own."""
+    """Equal for the same elements of one memory, and for the same expression."""
     if isinstance(operand, Array):
         return operand.buffer, *map(_mark, (operand.offset, *operand.shape)), operand.strides
     return (id(operand),)

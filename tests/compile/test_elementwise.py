@@ -8,6 +8,7 @@ from numba import cuda
 from numba.cuda import types
 
 import graphdsl as gd
+from graphdsl.compile.accesses import argument_accesses
 from graphdsl.compile.fingerprint import fingerprint
 from graphdsl.compile.numba import compile_kernel
 from tests.check.findings import judged
@@ -104,3 +105,19 @@ def test_parameters_named_as_what_the_kernel_uses_itself_do_not_hide_it():
         exe.launch()
         exe.synchronize()
         assert exe["y"].copy_to_host().tolist() == [10.0] * 4
+
+
+def test_what_the_code_tells_is_what_the_recipe_says():
+    g = gd.Graph()
+    x, y, z = (g.device_array(name, (4, 8), np.float32) for name in "xyz")
+    for node in (
+        g.elementwise(scale, y, (x, 2.0)),
+        g.elementwise(scale, y[:, ::2], (x[:, ::2], z[0, 0])),
+        g.elementwise(scale, x, (x, x)),
+    ):
+        found = argument_accesses(node)
+        assert found is not None
+        for each in found:
+            (place,) = each.path
+            assert each.known
+            assert (each.reads, each.writes) == (node.kernel.reads(place), node.kernel.writes(place))

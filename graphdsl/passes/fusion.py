@@ -1,0 +1,360 @@
+"""Fusion: elementwise nodes that hand an array to the next become one kernel, and the array disappears.
+
+What may be fused is asked of pairs: one node writes an array that no other than the second reads. The level is changed
+pair by pair, the writer moving into the reader, until nothing is left to fuse. This module must not write kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import networkx as nx
+
+from graphdsl.declare.accesses import Access
+from graphdsl.declare.definition import Definition
+from graphdsl.declare.elementwise import (
+    Call,
+    ElementwiseKernel,
+    Temporary,
+    alike,
+    calls_of,
+    flattened,
+    launch_of,
+    shaped,
+)
+from graphdsl.declare.embed import Contents
+from graphdsl.declare.interop import foreign_array
+from graphdsl.declare.nodes import KernelNode, named_operands
+from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.store import Level
+from graphdsl.passes.changes import Change, Changes, Named, named
+from graphdsl.passes.rewrite import GraphType, checked_graph, rewritten
+
+_MOST_CALLS = 32
+"""In one kernel: registers are few, and names grow."""
+
+_MOST_ARGUMENTS = 64
+"""Of one kernel: arrays of one dimension are 56 bytes each, and parameters are 4,096 at most on older drivers."""
+
+
+def fuse_elementwise(graph: GraphType) -> tuple[GraphType, Changes]:
+    """Make one kernel of elementwise nodes where one hands an array to the next, and drop the array.
+
+    Two nodes of `Graph.elementwise` are fused if the first writes a device array of this graph that the second reads,
+    element by element, and nothing else touches; if both are on one device, with the same tags and launch attributes;
+    and if no other way leads from the first to the second. Memory that is adopted, on the host, or declared
+    ``lifetime="persistent"`` stays. The new node is named by its parts, such as ``scale+bias``, and is after and before
+    all that they were.
+
+    What was rounded to the dtype of the array is rounded to it still: on the emulator results are equal bit for bit. On
+    a GPU the compiler may contract a product of one function and a sum of the next into one operation, which rounds
+    once (``fma``), as it does inside of a function: the last bit may differ.
+
+    Parameters
+    ----------
+    graph : Graph
+        Stays as it is.
+
+    Returns
+    -------
+    graph : Graph
+        The one with fused nodes.
+    changes : Changes
+        Which nodes were fused, and which arrays were dropped.
+
+    Raises
+    ------
+    DeclarationError
+        If the graph has a cycle, or edges to other graphs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import graphdsl as gd
+    >>> @gd.elementwise
+    ... def scale(x, gain):
+    ...     return x * gain
+    >>> @gd.elementwise
+    ... def shift(x, by):
+    ...     return x + by
+    >>> g = gd.Graph("demo")
+    >>> x, t, y = (g.device_array(name, 1000, np.float32) for name in "xty")
+    >>> _ = g.elementwise(scale, t, (x, 2.0)) >> g.elementwise(shift, y, (t, 1.0))
+    >>> fused, changes = gd.passes.fuse_elementwise(g)
+    >>> list(fused.dag), list(fused.operands), changes.of("nodes fused")
+    (['scale+shift'], ['x', 'y'], [('scale', 'shift')])
+    """
+    checked_graph(graph)
+    users = _users(graph)
+    taken = {node.name for node in graph.all_nodes}
+    changes: list[Change] = []
+    edited: dict[int, Contents] = {}
+    dropped: list[Buffer] = []
+    for level in graph.levels:
+        fusing = _Fusing(level, users, taken)
+        fusing.run()
+        if fusing.dropped:
+            edited[id(level)] = fusing.contents()
+            changes += fusing.changes()
+            dropped += fusing.dropped
+    return rewritten(graph, edited, [buffer.name for buffer in dropped]), Changes(changes)
+
+
+def _users(graph: Definition) -> dict[Any, set[str]]:
+    """Names of the nodes that refer to each operand."""
+    users: dict[Any, set[str]] = {}
+    for node in graph.all_nodes:
+        for _, operand in named_operands(node):
+            users.setdefault(operand, set()).add(node.name)
+    return users
+
+
+class _Group(NamedTuple):
+    """Elementwise nodes that are one kernel: one node at first."""
+
+    name: str
+    parts: tuple[KernelNode, ...]
+    calls: tuple[Call, ...]
+
+    def arrays(self) -> Iterator[tuple[Array, bool]]:
+        """The arrays that it works on, each time it does, and whether it writes."""
+        for call in self.calls:
+            yield from ((each, False) for each in call.reads if isinstance(each, Array))
+            yield from ((each, True) for each in call.writes if isinstance(each, Array))
+
+    def of(self, buffer: Buffer, writes: bool) -> list[Array]:
+        """What it reads or writes of a buffer."""
+        return [array for array, written in self.arrays() if array.buffer is buffer and written is writes]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """That of its elements; one dimension where they are counted in memory order."""
+        return next(array.shape for array, _ in self.arrays() if array.shape)
+
+
+class _Fusing:
+    """One level while it is fused."""
+
+    def __init__(self, level: Level, users: dict[Any, set[str]], taken: set[str]) -> None:
+        self.level = level
+        self.users = users
+        self.taken = taken
+        self.dag: nx.DiGraph[str] = nx.DiGraph()
+        self.dag.add_nodes_from(level.dag)
+        self.dag.add_edges_from((source, target, dict(data)) for source, target, data in level.dag.edges.data())
+        self.groups = {node.name: _group(node) for node in level.nodes if _is_elementwise(node)}
+        self.dropped: list[Buffer] = []
+        self._dropped_by: dict[str, list[str]] = {}
+
+    def run(self) -> None:
+        """Fuse all that can be: each node with those that write what it reads, and with what they were fused with."""
+        if len(self.groups) < 2:
+            return
+        for name in list(nx.lexicographical_topological_sort(self.level.dag)):
+            group = self.groups.get(name)
+            while group is not None:
+                group = self._fused_with_a_writer(group)
+
+    def contents(self) -> Contents:
+        """What the level holds now."""
+        made = {group.name: self._node(group) for group in self.groups.values()}
+        nodes = [made[name] if name in made else self.level.dag.nodes[name]["node"] for name in self._names()]
+        return Contents(nodes, self.dag.edges.data())
+
+    def changes(self) -> list[Change]:
+        """What was done."""
+        fused = [group for group in self.groups.values() if len(group.parts) > 1]
+        made = []
+        for group in fused:
+            spared = self._dropped_by[group.name]
+            what = f"{', '.join(spared)} {'is' if len(spared) == 1 else 'are'} no memory any more"
+            made.append(Change("nodes fused", named(*group.parts), f"{group.name}; {what}"))
+        return made + [
+            Change("operand dropped", (Named(buffer.name, buffer.location),), "it is handed on inside of a kernel")
+            for buffer in self.dropped
+        ]
+
+    def _names(self) -> list[str]:
+        """The nodes in the order of declaration; a fused one stands for its last part."""
+        last = {group.parts[-1].name: group.name for group in self.groups.values()}
+        names = (last.get(name, name) for name in self.level.dag)
+        return [name for name in names if name in self.dag]
+
+    def _node(self, group: _Group) -> KernelNode:
+        first = group.parts[0]
+        if len(group.parts) == 1:
+            return first
+        launch = launch_of(group.calls)
+        grid = (launch.grid, 1, 1)
+        return first.replaced(name=group.name, kernel=launch.kernel, args=launch.args, grid=grid, touches=None)
+
+    # One pair
+
+    def _fused_with_a_writer(self, group: _Group) -> _Group | None:
+        """The group with one more node that writes what it reads; None if none can be fused with it."""
+        for name in sorted(self._writers(group)):
+            writer = self.groups[name]
+            handed = self._handed_on(writer, group)
+            if handed and self._may_join(writer, group, handed):
+                return self._join(writer, group, handed)
+        return None
+
+    def _writers(self, group: _Group) -> set[str]:
+        """The groups that alone share an array with this one."""
+        found = set()
+        for array, written in group.arrays():
+            users = self.users[array.buffer]
+            if not written and len(users) == 2:
+                found |= users - {group.name}
+        return found & self.groups.keys()
+
+    def _handed_on(self, writer: _Group, reader: _Group) -> list[Buffer]:
+        """The arrays that need no memory: the reader reads the elements that the writer writes, and nobody else."""
+        found = []
+        for buffer in dict.fromkeys(array.buffer for array, written in writer.arrays() if written):
+            written, read = writer.of(buffer, True), reader.of(buffer, False)
+            if (
+                self.users[buffer] == {writer.name, reader.name}
+                and _is_private(buffer)
+                and len(written) == 1
+                and not writer.of(buffer, False)
+                and not reader.of(buffer, True)
+                and all(alike(flattened(each), flattened(written[0])) for each in read)
+            ):
+                found.append(buffer)
+        return found
+
+    def _may_join(self, writer: _Group, reader: _Group, handed: list[Buffer]) -> bool:
+        one, other = writer.parts[0], reader.parts[0]
+        return (
+            (one.on, one.tags, one.attributes) == (other.on, other.tags, other.attributes)
+            and len(writer.calls) + len(reader.calls) <= _MOST_CALLS
+            and _arguments(writer) + _arguments(reader) <= _MOST_ARGUMENTS
+            and _shapes_meet(writer, reader)
+            and not _collide(writer, reader, handed)
+            and self._is_only_way(writer.name, reader.name)
+        )
+
+    def _is_only_way(self, source: str, target: str) -> bool:
+        """True if a full edge is all that leads from one to the other, and no port is at either."""
+        ports = (
+            data["port"]
+            for name in (source, target)
+            for _, _, data in (*self.dag.in_edges(name, data=True), *self.dag.out_edges(name, data=True))
+        )
+        if not self.dag.has_edge(source, target) or any(port != "default" for port in ports):
+            return False
+        reached = [name for name in self.dag.successors(source) if name != target]
+        if not reached or self.dag.in_degree(target) == 1:
+            return True
+        seen = set(reached)
+        while reached:
+            for name in self.dag.successors(reached.pop()):
+                if name == target:
+                    return False
+                if name not in seen:
+                    seen.add(name)
+                    reached.append(name)
+        return True
+
+    def _join(self, writer: _Group, reader: _Group, handed: list[Buffer]) -> _Group:
+        name = self._new_name(f"{writer.name}+{reader.name.rpartition('/')[2]}")
+        joined = _Group(name, writer.parts + reader.parts, _joined_calls(writer, reader, handed))
+        for each in (writer, reader):
+            del self.groups[each.name]
+            for part in each.parts:
+                for _, operand in named_operands(part):
+                    self.users[operand] = self.users[operand] - {each.name} | {name}
+        self.groups[name] = joined
+        self._merge_edges(writer.name, reader.name, name)
+        self.dropped += handed
+        before = self._dropped_by.pop(writer.name, []) + self._dropped_by.pop(reader.name, [])
+        self._dropped_by[name] = before + [buffer.name for buffer in handed]
+        return joined
+
+    def _merge_edges(self, writer: str, reader: str, name: str) -> None:
+        """Put one node after and before all that two were."""
+        self.dag.add_node(name)
+        for old in (writer, reader):
+            edges = [(source, name, data) for source, _, data in self.dag.in_edges(old, data=True)]
+            edges += [(name, target, data) for _, target, data in self.dag.out_edges(old, data=True)]
+            for source, target, data in edges:
+                if writer not in (source, target) and reader not in (source, target):
+                    self.dag.add_edge(source, target, **data)
+        self.dag.remove_nodes_from((writer, reader))
+
+    def _new_name(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+
+def _is_elementwise(node: Any) -> bool:
+    return isinstance(node, KernelNode) and isinstance(node.kernel, ElementwiseKernel)
+
+
+def _group(node: Any) -> _Group:
+    return _Group(node.name, (node,), calls_of(node.kernel, node.args))
+
+
+def _is_private(buffer: Buffer) -> bool:
+    """True for memory that nobody sees from outside, and whose contents no later launch needs."""
+    lasting = getattr(buffer, "lifetime", "auto") == "persistent"
+    return buffer.space == "device" and not buffer.external and not buffer.allocated and not lasting
+
+
+def _arguments(group: _Group) -> int:
+    return sum(not isinstance(each, Temporary) for call in group.calls for each in (*call.writes, *call.reads))
+
+
+def _shapes_meet(writer: _Group, reader: _Group) -> bool:
+    """True if elements of one can be found by the indices of the other: what is counted through has any shape."""
+    shapes = sorted((writer.shape, reader.shape), key=len)
+    if len(shapes[0]) == len(shapes[1]):
+        return True  # what is handed on has the shape of both
+    return len(shapes[0]) == 1 and all(type(extent) is int for extent in shapes[1][1:])
+
+
+def _collide(writer: _Group, reader: _Group, handed: list[Buffer]) -> bool:
+    """True if a thread could meet what another one writes: arrays that overlap, and are not the same elements."""
+    for one, one_written in writer.arrays():
+        if one.buffer in handed:
+            continue
+        for other, other_written in reader.arrays():
+            if (one_written or other_written) and _may_overlap(one, other):
+                same = one.shape and other.shape and alike(flattened(one), flattened(other))
+                if not same:
+                    return True
+    return False
+
+
+def _may_overlap(one: Array, other: Array) -> bool:
+    bases = [0, 0]
+    if one.buffer is not other.buffer:
+        if not (one.buffer.external and other.buffer.external):
+            return False
+        bases = [foreign_array(each.buffer.owner, each.buffer.name).address for each in (one, other)]
+    spans = [Access(each, True, True).span({}) for each in (one, other)]
+    (first, last), (start, stop) = ((base + span[0], base + span[1]) for base, span in zip(bases, spans, strict=True))
+    return first < stop and start < last
+
+
+def _joined_calls(writer: _Group, reader: _Group, handed: list[Buffer]) -> tuple[Call, ...]:
+    """The calls of both, with temporaries in the place of what the first hands to the second."""
+    temporaries = {buffer: Temporary(buffer.dtype) for buffer in handed}
+    shape = max(writer.shape, reader.shape, key=len)
+
+    def substituted(operand: Any) -> Any:
+        if not isinstance(operand, Array) or not operand.shape:
+            return operand
+        if operand.buffer in temporaries:
+            return temporaries[operand.buffer]
+        return operand if operand.ndim == len(shape) else shaped(operand, shape)
+
+    return tuple(
+        Call(call.function, tuple(map(substituted, call.writes)), tuple(map(substituted, call.reads)))
+        for call in (*writer.calls, *reader.calls)
+    )
