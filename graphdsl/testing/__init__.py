@@ -135,6 +135,8 @@ def assert_order_independent(
     >>> print(gd.testing.assert_order_independent(g, {"raw": [1, 2, 3, 4]}))
     its only order
     """
+    if orders < 1:
+        raise DeclarationError("a graph runs in one order at least", field="orders", value=orders)
     with Trial(graph, inputs or {}, values, target) as trial:
         comparison = Comparison(trial.buffers, _outputs(trial, outputs), Tolerance(rtol, atol))
         numbers = {node.name: number for number, node in enumerate(preorder(graph))}

@@ -88,12 +88,9 @@ class Trial:
         self._device = Emulator(order=self._chooser, target=target, devices=several)
         self.buffers = {name: each for name, each in graph.operands.items() if isinstance(each, Buffer)}
         """Those of the graph, by name."""
-        report = check(graph, target=targets(self._device, graph.devices), values=values)
-        # What the audit finds is what is tried here.
-        Report(
-            [found for found in report if not found.code.startswith(_AUDIT)], graph=report.graph, target=report.target
-        ).raise_for_errors()
-        self._exec = GraphExec(plan(graph), self._device, values or {}, bound=stand_ins(graph, self._device))
+        self._exec = _built(graph, self._device, values)
+        self._addresses = self._exec.addresses
+        self._before: Memory = {}
         try:
             self._chooser.names = dict(self._names())
             owned = [name for name, buffer in self.buffers.items() if not buffer.allocated]
@@ -147,20 +144,26 @@ class Trial:
     def _fill(self, name: str, value: Any) -> None:
         """Let an array hold a value."""
         buffer = self.buffers.get(name)
-        if buffer is None or buffer.allocated:
-            raise DeclarationError(
-                "inputs are what arrays hold before a launch, and the graph has no array of that name before it",
-                graph=self._graph.name,
-                field="inputs",
-                value=repr(name),
-                remedy="Name a device, host or external array, and pass the values of params as values=.",
+        if buffer is None or buffer.allocated or buffer.readonly:
+            lacking = "may not be written" if buffer is not None and buffer.readonly else "is not there before it"
+            raise self._unfit(
+                name,
+                f"inputs are what arrays hold before a launch, and {name!r} {lacking}",
+                "Name a device, host or external array, and pass the values of params as values=.",
             )
         shape: Any = buffer.shape  # a buffer's are numbers
-        array = np.broadcast_to(value, shape)
+        try:
+            array = _converted(value, shape, buffer.dtype)
+        except (TypeError, ValueError) as problem:
+            remedy = f"Pass what can be broadcast to {buffer.dtype}{list(shape)}."
+            raise self._unfit(name, f"the array cannot hold it: {problem}", remedy) from None
         if buffer.space == "device":
             self._exec[name].copy_from_host(array)
         else:
-            np.copyto(host_view(self.address(name), shape, buffer.strides, buffer.dtype, None), array)
+            host_view(self.address(name), shape, buffer.strides, buffer.dtype, None)[...] = array
+
+    def _unfit(self, name: str, rule: str, remedy: str) -> DeclarationError:
+        return DeclarationError(rule, graph=self._graph.name, field=f"inputs[{name!r}]", remedy=remedy)
 
     def _launch(self) -> GraphdslError | None:
         """Launch, and wait until nobody has anything to tell any more; gives what was told first."""
@@ -184,10 +187,29 @@ class Trial:
 
     def address(self, name: str) -> int:
         """Where a buffer lies."""
-        return self._exec.addresses[name]
+        return self._addresses[name]
 
     def _nbytes(self, name: str) -> int:
         return max(self.buffers[name].allocation_nbytes, 0)
+
+
+def _built(graph: Definition, device: Emulator, values: Mapping[str, Any] | None) -> GraphExec:
+    """An exec of a graph that passes its checks, but for the audit: what that finds is what is tried here."""
+    report = check(graph, target=targets(device, graph.devices), values=values)
+    left = [found for found in report if not found.code.startswith(_AUDIT)]
+    Report(left, graph=report.graph, target=report.target).raise_for_errors()
+    return GraphExec(plan(graph), device, values or {}, bound=stand_ins(graph, device))
+
+
+def _converted(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array of a shape and dtype; floating-point numbers are rounded, and nothing else changes."""
+    given = np.broadcast_to(value, shape)
+    if given.dtype.kind == "c" and dtype.kind != "c":
+        raise ValueError("it has complex numbers")
+    array = given.astype(dtype, order="C")
+    if dtype.kind in "biu" and (array != given).any():
+        raise ValueError(f"{given[array != given][0]} is none of its values")
+    return array
 
 
 class _Chooser:

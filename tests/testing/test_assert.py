@@ -197,15 +197,45 @@ def test_values_of_params_are_those_that_are_given():
     assert caught.value.index == (2,)
 
 
-@pytest.mark.parametrize("name", ["n", "nothing", "scratch"])
-def test_inputs_are_arrays(name):
+def with_inputs():
     g = gd.Graph("inputs")
     g.param("n", np.int32, default=1)
-    block = g.alloc("scratch", 4, np.int32)
-    block >> g.free(g.operands["scratch"])
-    with pytest.raises(gd.DeclarationError) as caught:
-        gd.testing.assert_order_independent(g, {name: 3})
-    assert (caught.value.field, caught.value.value) == ("inputs", repr(name))
+    g.alloc("scratch", 4, np.int32) >> g.free(g.operands["scratch"])
+    fixed = np.arange(4, dtype=np.int32)
+    fixed.flags.writeable = False
+    g.memcpy(g.host_array("out", 4, np.int32), g.external("fixed", fixed), name="read")
+    g.memset(g.device_array("x", (2, 3), np.uint8), 0, name="set")
+    return g
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("n", 3, "is not there before it"),
+        ("nothing", 3, "is not there before it"),
+        ("scratch", 3, "is not there before it"),
+        ("fixed", 3, "may not be written"),
+        ("out", [1, 2], "cannot hold it"),
+        ("out", 1.5, "1.5 is none of its values"),
+        ("x", 256, "256 is none of its values"),
+        ("x", 1j, "complex"),
+        ("x", "text", "cannot hold it"),
+        ("x", [1, 2], "cannot hold it"),
+    ],
+)
+def test_inputs_that_no_array_can_hold(name, value, said):
+    with pytest.raises(gd.DeclarationError, match=said) as caught:
+        gd.testing.assert_order_independent(with_inputs(), {name: value})
+    assert caught.value.field == f"inputs[{name!r}]"
+
+
+def test_inputs_are_broadcast():
+    gd.testing.assert_order_independent(with_inputs(), {"out": 3, "x": [[1], [2]]})
+
+
+def test_one_order_is_the_least():
+    with pytest.raises(gd.DeclarationError, match="one order at least"):
+        gd.testing.assert_order_independent(racing(), orders=0)
 
 
 def test_memory_that_the_graph_allocates_is_looked_at_between_the_nodes():
