@@ -141,7 +141,7 @@ def infer(kernel: Kernel, argument_types: Types) -> tuple[ArgumentAccess, ...]:
     try:
         analysis.run(kernel.function, arguments)
     except Exception as problem:  # whatever it is: what is not followed to the end is not known
-        analysis.lose_all(arguments.values(), f"{type(problem).__name__}: {problem}")
+        analysis.lose_all(arguments.values(), f"{type(problem).__name__}: {str(problem).partition(chr(10))[0]}")
     return tuple(analysis.found())
 
 
@@ -312,6 +312,8 @@ class Analysis:
 
     def item(self, value: Any, index: Any) -> Any:
         """``value[index]``."""
+        if values.UNSET in (value, index):
+            return values.UNSET
         if isinstance(value, Memory):
             part = self._part(value, index)
             if part.loads:
@@ -332,6 +334,8 @@ class Analysis:
 
     def attribute(self, value: Any, name: str) -> Any:
         """``value.name``."""
+        if value is values.UNSET:
+            return value
         if isinstance(value, Memory):
             found = attribute_of(value, name)
             if found is None:

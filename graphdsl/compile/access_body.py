@@ -16,6 +16,7 @@ from graphdsl.compile import access_numbers as numbers
 from graphdsl.compile.access_numbers import ANY, Comparison, Number
 from graphdsl.compile.access_values import (
     PLAIN,
+    UNSET,
     Condition,
     Items,
     Iterator,
@@ -104,13 +105,13 @@ class Body:
             elif isinstance(statement, ir.Branch):
                 return self._branch(variables, statement)
             elif isinstance(statement, ir.Return):
-                self._return(variables[statement.value.name])
+                self._return(_of(variables, statement.value.name))
             else:
                 self._do(variables, statement)
         return []
 
     def _branch(self, variables: Variables, statement: Any) -> list[tuple[int, Variables]]:
-        condition = variables[statement.cond.name]
+        condition = _of(variables, statement.cond.name)
         if not isinstance(condition, Condition):
             return [(statement.truebr, variables), (statement.falsebr, variables)]
         return [
@@ -170,13 +171,13 @@ class Body:
                 analysis.lose(variables.get(variable.name), f"a statement that cannot be followed, {statement}")
 
     def _all(self, variables: Variables, *wanted: Any) -> tuple[Any, ...]:
-        return tuple(variables[each.name] for each in wanted)
+        return tuple(_of(variables, each.name) for each in wanted)
 
     # Values
 
     def _value(self, variables: Variables, source: Any, target: str) -> Any:
         if isinstance(source, ir.Var):
-            return variables[source.name]
+            return _of(variables, source.name)
         if isinstance(source, ir.Arg):
             return self._arguments[source.name]
         if isinstance(source, (ir.Global, ir.FreeVar, ir.Const)):
@@ -191,7 +192,7 @@ class Body:
         return found(variables, source)
 
     def _cast(self, variables: Variables, source: Any) -> Any:
-        return variables[source.value.name]
+        return _of(variables, source.value.name)
 
     def _undef(self, variables: Variables, source: Any) -> Any:
         return known(None)
@@ -199,45 +200,45 @@ class Body:
     _null = _undef
 
     def _build_tuple(self, variables: Variables, source: Any) -> Any:
-        return Items(tuple(unnamed(variables[item.name]) for item in source.items))
+        return Items(tuple(unnamed(_of(variables, item.name)) for item in source.items))
 
     def _exhaust_iter(self, variables: Variables, source: Any) -> Any:
-        value = variables[source.value.name]
+        value = _of(variables, source.value.name)
         if isinstance(value, (Items, Number)) or not leaves_of(value):
             return value
         self._lose(value, "unpacked")
         return PLAIN
 
     def _getattr(self, variables: Variables, source: Any) -> Any:
-        return self._analysis.attribute(variables[source.value.name], source.attr)
+        return self._analysis.attribute(_of(variables, source.value.name), source.attr)
 
     def _getitem(self, variables: Variables, source: Any) -> Any:
         return self._analysis.item(*self._all(variables, source.value, source.index))
 
     def _static_getitem(self, variables: Variables, source: Any) -> Any:
-        return self._analysis.item(variables[source.value.name], known(source.index))
+        return self._analysis.item(_of(variables, source.value.name), known(source.index))
 
     _typed_getitem = _getitem
 
     def _getiter(self, variables: Variables, source: Any) -> Any:
-        return self._analysis.iterator(variables[source.value.name])
+        return self._analysis.iterator(_of(variables, source.value.name))
 
     def _iternext(self, variables: Variables, source: Any) -> Any:
-        value = variables[source.value.name]
+        value = _of(variables, source.value.name)
         if isinstance(value, Iterator):
             for memory in value.reads:
                 self._analysis.load(memory)
         return value
 
     def _pair_first(self, variables: Variables, source: Any) -> Any:
-        value = variables[source.value.name]
+        value = _of(variables, source.value.name)
         return value.item if isinstance(value, Iterator) else PLAIN
 
     def _pair_second(self, variables: Variables, source: Any) -> Any:
         return ANY
 
     def _unary(self, variables: Variables, source: Any) -> Any:
-        value = variables[source.value.name]
+        value = _of(variables, source.value.name)
         if isinstance(value, Condition) and source.fn in (operator.not_, "not"):
             return Condition(value.fails, value.holds, value.taints)
         if isinstance(value, Number):
@@ -257,6 +258,8 @@ class Body:
         return self._operate(source.immutable_fn, left, right)
 
     def _operate(self, function: Any, left: Any, right: Any) -> Any:
+        if UNSET in (left, right):
+            return UNSET
         if function in (operator.is_, operator.is_not):
             return ANY
         if isinstance(left, Number) and isinstance(right, Number):
@@ -286,14 +289,14 @@ class Body:
         return PLAIN
 
     def _call(self, variables: Variables, source: Any, used: bool) -> Any:
-        positional = [unnamed(variables[each.name]) for each in source.args]
-        named = {name: unnamed(variables[each.name]) for name, each in source.kws}
-        function = variables[source.func.name]
-        condition = variables[source.args[0].name] if len(source.args) == 1 else None
+        positional = [unnamed(_of(variables, each.name)) for each in source.args]
+        named = {name: unnamed(_of(variables, each.name)) for name, each in source.kws}
+        function = _of(variables, source.func.name)
+        condition = _of(variables, source.args[0].name) if len(source.args) == 1 else None
         if isinstance(function, Known) and function.value is bool and isinstance(condition, Condition):
             return condition
         if source.vararg is not None:
-            rest = variables[source.vararg.name]
+            rest = _of(variables, source.vararg.name)
             if not isinstance(rest, Items):
                 lost = [*positional, *named.values(), rest]
                 self._analysis.lose_all(lost, "an argument list that cannot be followed")
@@ -303,6 +306,10 @@ class Body:
 
     def _lose(self, value: Any, how: str = "one of several things of different kinds") -> None:
         self._analysis.lose(value, how)
+
+
+def _of(variables: Variables, name: str) -> Any:
+    return variables.get(name, UNSET)
 
 
 def _used(block: Any) -> Iterable[str]:

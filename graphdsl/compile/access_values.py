@@ -115,6 +115,7 @@ class Plain:
 
 
 PLAIN = Plain()
+UNSET = Known("unset", "a variable that is not set on any path that was followed yet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +177,10 @@ Lose = Callable[[Any], None]
 
 def joined(left: Any, right: Any, lose: Lose, join: Callable[[Number, Number], Number] = either) -> Any:
     """A value that is one or the other; ``lose`` is told of values whose memory cannot be followed any further."""
-    if left == right:
+    if left == right or right is UNSET:
         return left
+    if left is UNSET:
+        return right
     if isinstance(left, Number) and isinstance(right, Number):
         return join(left, right)
     if isinstance(left, (Number, Condition)) and isinstance(right, (Number, Condition)):
