@@ -75,6 +75,7 @@ Target = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Operands = Annotated[bool, typer.Option("--operands", help="Draw buffers too.")]
+Access = Annotated[bool, typer.Option("--access", help="Name at each edge what flows along it.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -129,13 +130,14 @@ def dot(
     file: File,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file, not to stdout.")] = None,
     operands: Operands = False,
+    access: Access = False,
 ) -> None:
     """Print a graph in Graphviz' DOT language.
 
     What is wrong is red; exit status 2 if something is.
     """
     graph = _load(file)
-    text = graph.to_dot(operands=operands)
+    text = graph.to_dot(operands=operands, access=access)
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -151,6 +153,7 @@ def draw(
         Path | None, typer.Option("--output", "-o", help="Picture to write: .svg, .png, .pdf or .dot.")
     ] = None,
     operands: Operands = False,
+    access: Access = False,
 ) -> None:
     """Draw a graph to a picture, and print its path.
 
@@ -158,22 +161,28 @@ def draw(
     """
     graph = _load(file)
     path = output or Path(re.sub(r"[^\w.-]+", "_", graph.name) + ".svg")
-    typer.echo(graph.draw(path, operands=operands))
+    typer.echo(graph.draw(path, operands=operands, access=access))
     _require_no_errors(graph)
 
 
 @app.command()
 def show(
-    file: File, tree: Annotated[bool, typer.Option("--tree", help="Show a tree instead of levels.")] = False
+    file: File,
+    tree: Annotated[bool, typer.Option("--tree", help="Show a tree instead of levels.")] = False,
+    access: Annotated[bool, typer.Option("--access", help="Show what each node reads and writes, instead.")] = False,
 ) -> None:
     """Show a graph and its operands in the terminal.
 
-    Nodes of one level may run side by side. Exit status 2 if something is wrong with the graph.
+    Nodes of one level may run side by side. With --access, of Numba kernels what their code tells; what could not be
+    told counts as read and written, and the reason is given. Exit status 2 if something is wrong with the graph.
     """
     from graphdsl.draw import terminal
 
     graph = _load(file)
-    _print(terminal.tree(graph) if tree else terminal.levels(graph), terminal.operands(graph))
+    if access:
+        _print(terminal.accesses(graph))
+    else:
+        _print(terminal.tree(graph) if tree else terminal.levels(graph), terminal.operands(graph))
     _require_no_errors(graph)
 
 

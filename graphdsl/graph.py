@@ -91,17 +91,20 @@ class Graph(Definition):
         self.check(compile=False).raise_for_errors()
         return worth_it(self, durations, default=default, costs=costs)
 
-    def to_dot(self, *, operands: bool = False) -> str:
+    def to_dot(self, *, operands: bool = False, access: bool = False) -> str:
         """The DAG in Graphviz' language, with names; what the checks find wrong is red.
 
         Parameters
         ----------
         operands : bool
             Draw buffers too, with dashed lines to the nodes that use them.
+        access : bool
+            Name at each edge the buffers that its source writes and its target reads, and in parentheses those that it
+            only keeps from being written too early.
         """
-        return to_dot(self, findings=self.check(compile=False), operands=operands)
+        return to_dot(self, findings=self.check(compile=False), operands=operands, access=access)
 
-    def draw(self, path: str | Path, *, operands: bool = False) -> Path:
+    def draw(self, path: str | Path, *, operands: bool = False, access: bool = False) -> Path:
         """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
         Parameters
@@ -110,13 +113,15 @@ class Graph(Definition):
             File to write.
         operands : bool
             Draw buffers too.
+        access : bool
+            Name at each edge what flows along it, as `to_dot` does.
 
         Returns
         -------
         Path
             The file.
         """
-        return write(self.to_dot(operands=operands), path)
+        return write(self.to_dot(operands=operands, access=access), path)
 
     def _repr_svg_(self) -> str:
         """The drawing, for notebooks."""

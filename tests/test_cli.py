@@ -190,6 +190,22 @@ def test_show_prints_a_tree(run):
     ]
 
 
+def test_show_prints_what_nodes_read_and_write(run):
+    status, out, _ = run(GRAPH, "show", "--access")
+    assert status == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["scale", "x", "x", "reads", "all", "of", "it"] in lines
+    assert ["y", "y", "writes", "all", "of", "it"] in lines
+    assert any(line[:6] == ["fill", "args[0]", "raw", "unknown,", "so", "reads"] for line in lines)
+
+
+@pytest.mark.parametrize("command", ["dot", "draw"])
+def test_edges_are_marked_if_asked_for(run, command, tmp_path):
+    status, *_ = run(GRAPH, command, "--access", "-o", "graph.dot")
+    assert status == 0
+    assert "carries y" in (tmp_path / "graph.dot").read_text()
+
+
 @pytest.mark.parametrize("command", ["dot", "draw", "show"])
 def test_a_wrong_graph_is_shown_all_the_same(run, command, tmp_path):
     status, said, problem = run(CYCLE, command)

@@ -45,18 +45,80 @@ def accesses(node: Node) -> Iterator[Access]:
     >>> [(each.array.name, each.reads, each.writes, each.span({})) for each in accesses(node)]
     [('x', True, False, (0, 16)), ('y', False, True, (0, 16))]
     """
-    if not isinstance(node, KernelNode) or isinstance(node.kernel, (SourceKernel, ElementwiseKernel)):
-        yield from declared.accesses(node)
-        return
-    found = _inferred(node)
+    found = _asked(node)
     if found is None:
-        yield from declared.accesses(node)
+        return declared.accesses(node)
+    return (access for _, access in _of_kernel(node, found))
+
+
+class Told(NamedTuple):
+    """One row of what is said of a node.
+
+    Attributes
+    ----------
+    field : str
+        What holds the array, as messages call it.
+    array : Buffer or View
+        The array.
+    access : Access or None
+        What is done to it; None for nothing.
+    why : str
+        Why it is not known, if it is not.
+    """
+
+    field: str
+    array: Array
+    access: Access | None
+    why: str
+
+
+def explained(node: Node) -> Iterator[Told]:
+    """What a node reads and writes, with the field that holds each array, and the reason where it is not known.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> x = graph.device_array("x", 8, "f4")
+    >>> def clear(x):
+    ...     x[0] = 0
+    >>> [(each.field, each.access.writes) for each in explained(graph.kernel(clear, grid=1, block=1, args=x))]
+    [("argument 'x'", True)]
+    """
+    found = _asked(node)
+    if found is None:
+        for access in declared.accesses(node):
+            field = next((name for name, operand in node.fields() if _holds(operand, access.array)), "")
+            yield Told(field, access.array, access, "" if access.known else _unread(node))
         return
+    done = list(_of_kernel(node, found))
+    for argument in found.arguments:
+        array, field = _operand(node.args, argument.path), f"argument {argument.name!r}"  # type: ignore[attr-defined]
+        own = [access for path, access in done if path == argument.path]
+        if not own:
+            yield Told(field, array, None, "")
+        yield from (Told(field, array, access, "" if access.known else argument.why) for access in own)
+
+
+def _holds(operand: Any, array: Array) -> bool:
+    return operand is array or (isinstance(operand, tuple) and any(_holds(item, array) for item in operand))
+
+
+def _unread(node: Node) -> str:
+    if isinstance(node, KernelNode) and not isinstance(node.kernel, SourceKernel):
+        return "its arguments do not fit the kernel"
+    what = "a kernel that is not Numba's" if isinstance(node, KernelNode) else f"a {node.kind} function"
+    return f"nobody reads {what}: say it with reads= and writes="
+
+
+def _of_kernel(node: Any, found: _Found) -> Iterator[tuple[tuple[int, ...], Access]]:
+    """What a kernel node does, with the place of the argument."""
     for argument, place in found.placed(node):
         if node.touches is not None:
             argument, place = _told(node.touches, argument, place)
         array = _operand(node.args, argument.path)
-        yield from place.accesses(array, argument, argument.writes and not array.buffer.readonly)
+        for access in place.accesses(array, argument, argument.writes and not array.buffer.readonly):
+            yield argument.path, access
 
 
 def _told(touches: Touches, argument: ArgumentAccess, place: _Place) -> tuple[ArgumentAccess, _Place]:
@@ -79,7 +141,7 @@ def _told(touches: Touches, argument: ArgumentAccess, place: _Place) -> tuple[Ar
 
 def argument_accesses(node: KernelNode) -> tuple[ArgumentAccess, ...] | None:
     """What the code of a node's kernel does with each array; None if it is no Numba kernel, or the arguments misfit."""
-    found = None if isinstance(node.kernel, SourceKernel) else _inferred(node)
+    found = _inferred(node)
     return None if found is None else found.arguments
 
 
@@ -118,7 +180,16 @@ _MEMO_LIMIT = 4096
 _memos: weakref.WeakKeyDictionary[Kernel, dict[int, _Found]] = weakref.WeakKeyDictionary()
 
 
-def _inferred(node: KernelNode) -> _Found | None:
+def _asked(node: Node) -> _Found | None:
+    """As `_inferred`, of kernels whose operands do not say all themselves."""
+    is_exact = isinstance(node, KernelNode) and isinstance(node.kernel, ElementwiseKernel)
+    return None if is_exact else _inferred(node)
+
+
+def _inferred(node: Node) -> _Found | None:
+    """What the code of a node's kernel tells; None if there is none that can be read, or the arguments misfit."""
+    if not isinstance(node, KernelNode) or isinstance(node.kernel, SourceKernel):
+        return None
     from graphdsl.compile.signature import argument_types  # brings Numba
 
     try:

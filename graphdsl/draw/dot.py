@@ -19,6 +19,7 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
+from graphdsl.draw.flows import Flow, Flows
 from graphdsl.draw.labels import count_text, described, operand_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
 from graphdsl.errors import DeclarationError, GraphdslError
@@ -80,7 +81,9 @@ class Finding(Protocol):
     def nodes(self) -> tuple[str, ...]: ...
 
 
-def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands: bool = False) -> str:
+def to_dot(
+    definition: Definition, *, findings: Iterable[Finding] = (), operands: bool = False, access: bool = False
+) -> str:
     """The DAG in the DOT language, readable by any Graphviz.
 
     Scopes become clusters, each kind of node has its shape and colour, and a second line says what a node does. What
@@ -94,6 +97,9 @@ def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands
         Nodes with a finding of severity ``"error"`` are drawn red, with its code.
     operands : bool
         Draw buffers too, with dashed lines to the nodes that use them.
+    access : bool
+        Name at each edge the buffers that its source writes and its target reads, and in parentheses those that it
+        only keeps from being written too early.
 
     Returns
     -------
@@ -111,11 +117,12 @@ def to_dot(definition: Definition, *, findings: Iterable[Finding] = (), operands
     """
     nodes = definition.all_nodes
     wrong = _codes_by_node(findings)
+    flows = Flows(definition) if access else None
     lines = [
         f"digraph {identifier(definition.name)} {{",
         *_defaults(definition, nodes, bool(wrong)),
         *_node_lines(nodes, wrong, len(definition.devices) > 1),
-        *(line for level in definition.levels for line in _edge_lines(level)),
+        *(line for level in definition.levels for line in _edge_lines(level, flows)),
         *_body_lines(nodes),
         *(line for level in definition.levels for line in _foreign_lines(level)),
         *(_operand_lines(definition, nodes) if operands else ()),
@@ -306,11 +313,13 @@ def _cluster_start(scope: tuple[str, ...]) -> Iterator[str]:
     yield f"{indent}  graph [{attributes_text(attributes)}];"
 
 
-def _edge_lines(level: Level) -> Iterator[str]:
+def _edge_lines(level: Level, flows: Flows | None) -> Iterator[str]:
     dag = level.dag
     on_cycle = _cyclic_edges(dag)
     for source, target, edge in dag.edges.data():
         look: dict[str, Any] = dict(_PORTS.get(edge["port"], {}))
+        if flows is not None:
+            look |= _flow(flows.along(level.node(source), level.node(target)), look.get("tooltip", ""))
         count = len(edge["locations"])
         if count > 1:
             look |= {"label": f"{count} times", "fontcolor": _ERROR, "color": _ERROR}
@@ -318,6 +327,18 @@ def _edge_lines(level: Level) -> Iterator[str]:
             look |= {"color": _ERROR, "penwidth": 1.6}
         attributes = f" [{attributes_text(look)}]" if look else ""
         yield f"  {identifier(source)} -> {identifier(target)}{attributes};"
+
+
+def _flow(flow: Flow, port: str) -> dict[str, Any]:
+    """A label for what flows along an edge, no more prominent than the second line of a node."""
+    if not flow.text:
+        return {}
+    told = tooltip_text("; ".join(filter(None, (port, flow.explanation))))
+    return {
+        "label": f'<FONT POINT-SIZE="9" COLOR="{_FAINT}"> {html_text(flow.text)} </FONT>',
+        "tooltip": told,
+        "labeltooltip": told,
+    }
 
 
 def _body_lines(nodes: list[Node]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from graphdsl.declare.nodes import named_operands
 from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
+from graphdsl.draw.flows import rows
 from graphdsl.draw.labels import bytes_text, count_text, described
 
 _COLOURS = {
@@ -142,6 +143,25 @@ def operands(definition: Definition) -> Table:
     table = _table("operand", "kind", "type", "size", "default", "nodes")
     for name, operand in definition.operands.items():
         table.add_row(Text(name, "bold"), *map(Text, (*_operand_cells(operand), str(uses[name]))))
+    return table
+
+
+def accesses(definition: Definition) -> Table:
+    """What each node reads and writes.
+
+    Returns
+    -------
+    rich.table.Table
+        One row for each array of each node, and one more where it is read and written in different places; bytes are
+        those that the defaults of the params give.
+    """
+    table = _table("node", "argument", "array", "access", "where", "why")
+    last = None
+    for row in rows(definition):
+        name = Text(row.node.name if row.node is not last else "", "bold")
+        last = row.node
+        style = "yellow" if row.why else ""
+        table.add_row(name, *map(Text, row[1:3]), Text(row.access, style), Text(row.where), Text(row.why, "dim"))
     return table
 
 

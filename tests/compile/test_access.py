@@ -8,6 +8,8 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.np.numpy_support import from_dtype
 
+from graphdsl import kernels
+from graphdsl.compile import access
 from graphdsl.compile.access import infer
 from graphdsl.declare.kernel import as_kernel
 
@@ -610,3 +612,113 @@ def test_leaves_of_tuples_have_paths_and_names():
     found = infer(as_kernel(given_nested), (types.Tuple([types.UniTuple(VECTOR, 2), WHOLE]), VECTOR))
     assert [each.path for each in found] == [(0, 0, 0), (0, 0, 1), (0, 1), (1,)]
     assert [each.name for each in found] == ["nest[0][0]", "nest[0][1]", "nest[1]", "y"]
+
+
+# Where arrays are touched, and whether that follows from anything but the launch
+
+
+def at_place(x, y, n):
+    y[n] = x[0]
+
+
+def at_place_on(x, y, n):
+    i = cuda.grid(1)
+    y[n + i] = x[i]
+
+
+def below_bound(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = x[i]
+
+
+def in_rows(x, y, n):
+    i, j = cuda.grid(2)
+    if i < 3 and j < n:
+        y[i * n + j] = x[i * n + j]
+
+
+def in_rows_from(x, y, n):
+    i = cuda.grid(1)
+    y[n * 4 + i] = x[i]
+
+
+def where_loaded(x, y, n):
+    y[x[0]] = 1
+
+
+def only_the_one(x, y, n):
+    i = cuda.grid(1)
+    if i == n:
+        y[i] = 1
+
+
+def in_slice_from(x, y, n):
+    y[n:][0] = 1
+
+
+def in_slice_to(x, y, n):
+    y[:n][0] = 1
+
+
+def called_at_place(x, y, n):
+    put_deep(y, n, 1)
+
+
+def counted_where_loaded(x, y, n):
+    cuda.atomic.add(y, x[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (at_place, True),
+        (at_place_on, True),
+        (below_bound, False),
+        (in_rows, False),
+        (in_rows_from, True),
+        (where_loaded, True),
+        (only_the_one, True),
+        (in_slice_from, True),
+        (in_slice_to, False),
+        (called_at_place, True),
+        (counted_where_loaded, True),
+        (load_and_store, False),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_scattered(kernel, expected):
+    kinds = (WHOLE, VECTOR, COUNT)[: kernel.__code__.co_argcount]
+    assert [each.scattered for each in infer(as_kernel(kernel), kinds)] == [False, expected]
+
+
+READY = {
+    "add": "r r w",
+    "axpy": "r rw",
+    "block_max": "r w",
+    "block_sum": "r w",
+    "cast": "r w",
+    "fill": "w",
+    "fir": "r r w",
+    "moving_mean": "r w",
+    "multiply": "r r w",
+    "scale": "r w",
+    "square": "r w",
+    "subtract": "r r w",
+}
+
+
+@pytest.mark.parametrize("name", kernels.__all__)
+def test_ready_made_kernels(name):
+    kernel = as_kernel(getattr(kernels, name))
+    expected = READY[name]
+    arrays = len(expected.split())
+    kinds = (VECTOR,) * arrays + (types.int32,) * (len(kernel.parameters) - arrays)
+    assert told(kernel, *kinds) == expected
+    assert not any(each.scattered for each in infer(kernel, kinds))
+
+
+def test_code_that_branches_without_end_is_given_up(monkeypatch):
+    monkeypatch.setattr(access, "_MOST_STEPS", 3)
+    (x, _, _) = infer(as_kernel(zipped), (VECTOR, VECTOR, VECTOR))
+    assert x.why.endswith("_TooLong: it branches too much to be followed")

@@ -84,6 +84,97 @@ def test_a_place_shifts_the_range_and_a_negative_one_counts_from_the_end(graph):
     assert spans(node, far=2**63 - 1) == [("x", "r", (0, 256)), ("y", "w", (0, 4096))], "the sum may not fit"
 
 
+@cuda.jit
+def in_rows(x, y, width, height):
+    i, j = cuda.grid(2)
+    if i < height and j < width:
+        y[i * width + j] = x[i, j]
+
+
+@cuda.jit
+def by_flat(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        x.ravel()[i] = y[1:][i]
+
+
+@cuda.jit
+def row(x, y, n):
+    x[n + 1][:] = y[0]
+    x[2, 3] = 1
+
+
+@cuda.jit
+def both_ends(x, y, n):
+    i = cuda.grid(1)
+    if i == 0:
+        y[8] = x[n]
+    elif i < n:
+        y[i] = x[i]
+
+
+@cuda.jit
+def looped(x, y, n):
+    i = cuda.grid(1)
+    while i < n:
+        y[i] = x[i // 2 + i % 4]
+        i += cuda.gridsize(1)
+
+
+@cuda.jit
+def wrapping(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i - 1] = x[i]
+
+
+def test_products_of_sizes_bound_flat_rows(graph):
+    _, y, n, _ = graph.operands.values()
+    m = graph.device_array("m", (8, 16), np.float32)
+    node = graph.kernel(in_rows, grid=(8, 8), block=(8, 8), args=(m, y, n, 3))
+    assert spans(node, n=5) == [("m", "r", (0, 192)), ("y", "w", (0, 60))]
+    assert spans(node, n=-5) == [("m", "r", (0, 192)), ("y", "w", (0, 0))]
+
+
+def test_flat_views_and_slices_keep_their_place(graph):
+    _, y, n, _ = graph.operands.values()
+    m = graph.device_array("m", (8, 16), np.float32)
+    assert spans(launched(graph, by_flat, m, y, n), n=20) == [("m", "w", (0, 80)), ("y", "r", (4, 84))]
+    strided = graph.device_array("strided", (8, 16), np.float32, pitch=128)
+    assert spans(launched(graph, by_flat, strided, y, n), n=20)[0] == ("strided", "w", (0, 960))
+
+
+def test_rows_count_the_first_axis(graph):
+    _, y, n, _ = graph.operands.values()
+    m = graph.device_array("m", (8, 16), np.float32)
+    assert spans(launched(graph, row, m, y, n), n=4) == [("m", "w", (128, 384)), ("y", "r", (0, 4))]
+    assert spans(launched(graph, row, m, y, n), n=-4)[0] == ("m", "w", (0, 512)), "it is counted from the end"
+    m = graph.device_array("column", (8, 16), np.float32)[:, 2:]
+    assert spans(launched(graph, row, m, y, n), n=4)[0] == ("column", "w", (136, 384))
+
+
+def test_several_places_are_all_within_the_range(graph):
+    x, y, n, _ = graph.operands.values()
+    node = launched(graph, both_ends, x, y, n)
+    assert spans(node, n=4) == [("x", "r", (0, 20)), ("y", "w", (0, 36))]
+
+
+def test_a_loop_is_judged_by_all_its_rounds(graph):
+    x, y, n, _ = graph.operands.values()
+    assert spans(launched(graph, looped, x, y, n), n=40) == [("x", "r", (0, 172)), ("y", "w", (0, 160))]
+
+
+def test_what_may_be_negative_is_anywhere(graph):
+    x, y, n, _ = graph.operands.values()
+    assert spans(launched(graph, wrapping, x, y, n), n=40) == [("x", "r", (0, 160)), ("y", "w", (0, 4096))]
+
+
+def test_parts_of_ranges_are_those_of_the_views_that_are_passed(graph):
+    x, y, *_ = graph.operands.values()
+    node = launched(graph, strided, x[100:200:2], y[8:], 20)
+    assert spans(node) == [("x", "r", (400, 556)), ("y", "rw", (32, 112))]
+
+
 def test_a_read_only_external_is_never_written(graph):
     memory = np.zeros(1024, np.float32)
     memory.flags.writeable = False
