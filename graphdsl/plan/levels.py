@@ -5,7 +5,7 @@ Each level is a graph of the driver's; its nodes stand together, in canonical or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ from graphdsl.plan.order import canonical_order
 
 PORTS: dict[Port, int] = {"default": 0, "programmatic": 1, "launch_order": 2}
 """Numbers of the ports, as the driver counts them."""
+
+Edges = np.ndarray[Any, np.dtype[np.int64]]
+"""Source and target of each edge: shape (number of edges, 2)."""
+
+NO_EDGES: Edges = np.zeros((0, 2), np.int64)
 
 _TOP = -1
 
@@ -38,6 +43,8 @@ class Level:
         Index of the node whose body it is; -1 for the graph itself.
     body : int
         Which of the bodies of that node it is.
+    added : numpy.ndarray of int64, shape (number of edges, 2)
+        The edges that the planner adds, which thread nodes onto lanes; as ``edges``, and none of these.
     """
 
     name: str
@@ -47,6 +54,7 @@ class Level:
     ports: np.ndarray[Any, np.dtype[np.uint8]]
     owner: int = _TOP
     body: int = 0
+    added: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: NO_EDGES)
 
 
 def levels_of(definition: DeclaredLevel) -> tuple[list[Node], list[Level]]:

@@ -20,7 +20,7 @@ from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import threads
 from graphdsl.errors import DriverError, GraphdslError, UpdateError
-from graphdsl.plan import plan
+from graphdsl.plan import LanePlan, Lanes, plan
 from graphdsl.run.calls import Call
 from graphdsl.run.debug import debug
 from graphdsl.run.debug_report import DebugReport
@@ -32,7 +32,14 @@ from graphdsl.run.turns import in_turn
 _logger = logging.getLogger("graphdsl")
 
 
-def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any] | None = None) -> GraphExec:
+def instantiate(
+    definition: Definition,
+    device: Driver,
+    values: Mapping[str, Any] | None = None,
+    *,
+    lanes: Lanes = None,
+    durations: Mapping[str, float] | None = None,
+) -> GraphExec:
     """Make an exec of a definition on a device.
 
     Parameters
@@ -43,6 +50,8 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
         Where it runs.
     values : dict of str to number, optional
         Values of params by name, instead of their defaults.
+    lanes, durations : optional
+        How many lanes its nodes are threaded onto, and what they take; see `graphdsl.plan.plan`.
 
     Raises
     ------
@@ -58,8 +67,10 @@ def instantiate(definition: Definition, device: Driver, values: Mapping[str, Any
             value=f"{device!r} of type {type(device).__name__}",
             remedy="Pass graphdsl.cuda(0) or graphdsl.emulator(), or nothing for the default.",
         )
-    check(definition, target=targets(device, definition.devices), values=values).raise_for_errors()
-    return GraphExec(plan(definition), device, values or {})
+    target = targets(device, definition.devices)
+    check(definition, target=target, values=values).raise_for_errors()
+    made = plan(definition, lanes=lanes, durations=durations, values=values, target=target)
+    return GraphExec(made, device, values or {})
 
 
 class GraphExec(ExecUpdates):
@@ -125,6 +136,11 @@ class GraphExec(ExecUpdates):
     def calls(self) -> tuple[Call, ...]:
         """The driver calls that built the exec, or updated it from a graph last, in order; the same on every driver."""
         return self._log.calls()
+
+    @property
+    def lanes(self) -> LanePlan:
+        """How its nodes were threaded onto lanes, and why; printed, it says so in words."""
+        return self._plan.lanes
 
     @property
     def graph_handle(self) -> int:
