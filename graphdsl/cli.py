@@ -306,6 +306,9 @@ def orders(
 
 @app.command()
 def bench(
+    what: Annotated[
+        str, typer.Argument(metavar="[lanes]", help="lanes: what threading nodes onto lanes does to launches.")
+    ] = "",
     peers: Annotated[bool, typer.Option("--peers", help="Measure the driver itself and other libraries too.")] = False,
     nodes: Annotated[str | None, typer.Option(metavar="N,...", help="Sizes of graphs: 1,100,1000 by default.")] = None,
     shapes: Annotated[
@@ -320,20 +323,30 @@ def bench(
     Launches, updates and building on the first GPU, in microseconds, with NVIDIA's names for what its sample measures;
     takes up to four minutes. Without a GPU only what needs none is measured.
     """
-    from graphdsl.bench import records, report
+    from graphdsl.bench import lanes, records, report
     from graphdsl.bench import run as benchmark
-    from graphdsl.bench.tables import machine_text, tables
+    from graphdsl.bench.tables import machine_text
     from graphdsl.drivers.cuda import unavailable
 
+    if what not in ("", "lanes"):
+        raise GraphdslError(
+            "there is no such benchmark", field="bench", value=what, remedy='Leave it out, or write "bench lanes".'
+        )
     plan = benchmark.make_plan(peers=peers, nodes=_sizes(nodes), shapes=_names(shapes), quick=quick)
     if chart is not None:
         report.require_matplotlib(chart)
     reason = unavailable()
+    if reason is not None and what:
+        raise GraphdslError(f"launches are measured on a GPU: {reason}", field="bench", value=what, remedy="Use one.")
     if reason is not None:
         typer.echo(f"Only what needs no GPU is measured, and building in the emulator: {reason}", err=True)
-    results = benchmark.run(plan, lambda what: typer.echo(f"measuring {what} ...", err=True))
+
+    def progress(next_: str) -> None:
+        typer.echo(f"measuring {next_} ...", err=True)
+
+    results = lanes.run(progress) if what else benchmark.run(plan, progress)
     typer.echo(machine_text(results.machine))
-    _print(*tables(results))
+    _print(*report.tables_of(results))
     if json_file is not None:
         records.save(results, json_file)
         typer.echo(json_file)
