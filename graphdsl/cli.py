@@ -56,6 +56,7 @@ app = typer.Typer(
       graphdsl check demo.py -t sm_80     held to the limits of another GPU
       graphdsl draw demo.py -o demo.png   a picture
       graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
+      graphdsl show demo.py --access      what each node reads and writes
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
       graphdsl debug demo.py              run it node by node, and name the node that fails
