@@ -1,4 +1,4 @@
-"""The command line: ``graphdsl check|dot|draw|show|memory|trace|run|debug|orders|bench|doctor``.
+"""The command line: ``graphdsl check|dot|draw|show|trace|run|debug|orders|bench|doctor``.
 
 Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
 stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
@@ -56,7 +56,7 @@ app = typer.Typer(
       graphdsl check demo.py -t sm_80     held to the limits of another GPU
       graphdsl draw demo.py -o demo.png   a picture
       graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
-      graphdsl memory demo.py             where its arrays lie, and what shares bytes
+      graphdsl show demo.py --access      what each node reads and writes
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
       graphdsl debug demo.py              run it node by node, and name the node that fails
@@ -188,28 +188,6 @@ def show(
 
 
 @app.command()
-def memory(
-    file: File,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw it to this .svg file, too.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show where the device arrays of a graph lie, and which of them share bytes.
-
-    Nothing is allocated; exit status 2 if something is wrong with the graph.
-    """
-    from graphdsl.draw import terminal
-
-    graph = _load(file)
-    plan = graph.plan()
-    if as_json:
-        typer.echo(json.dumps({str(device or 0): each.to_json() for device, each in plan.memory.items()}, indent=2))
-    else:
-        _print(terminal.memory(plan))
-    if svg is not None:
-        typer.echo(graph.draw_memory(svg), err=as_json)
-
-
-@app.command()
 def trace(file: File, target: Target = "sm_90") -> None:
     """Print the driver calls that build a graph."""
     for call in _load(file).trace(_targets(target)):
@@ -329,6 +307,9 @@ def orders(
 
 @app.command()
 def bench(
+    what: Annotated[
+        str, typer.Argument(metavar="[lanes]", help="lanes: what threading nodes onto lanes does to launches.")
+    ] = "",
     peers: Annotated[bool, typer.Option("--peers", help="Measure the driver itself and other libraries too.")] = False,
     nodes: Annotated[str | None, typer.Option(metavar="N,...", help="Sizes of graphs: 1,100,1000 by default.")] = None,
     shapes: Annotated[
@@ -343,20 +324,30 @@ def bench(
     Launches, updates and building on the first GPU, in microseconds, with NVIDIA's names for what its sample measures;
     takes up to four minutes. Without a GPU only what needs none is measured.
     """
-    from graphdsl.bench import records, report
+    from graphdsl.bench import lanes, records, report
     from graphdsl.bench import run as benchmark
-    from graphdsl.bench.tables import machine_text, tables
+    from graphdsl.bench.tables import machine_text
     from graphdsl.drivers.cuda import unavailable
 
+    if what not in ("", "lanes"):
+        raise GraphdslError(
+            "there is no such benchmark", field="bench", value=what, remedy='Leave it out, or write "bench lanes".'
+        )
     plan = benchmark.make_plan(peers=peers, nodes=_sizes(nodes), shapes=_names(shapes), quick=quick)
     if chart is not None:
         report.require_matplotlib(chart)
     reason = unavailable()
+    if reason is not None and what:
+        raise GraphdslError(f"launches are measured on a GPU: {reason}", field="bench", value=what, remedy="Use one.")
     if reason is not None:
         typer.echo(f"Only what needs no GPU is measured, and building in the emulator: {reason}", err=True)
-    results = benchmark.run(plan, lambda what: typer.echo(f"measuring {what} ...", err=True))
+
+    def progress(next_: str) -> None:
+        typer.echo(f"measuring {next_} ...", err=True)
+
+    results = lanes.run(progress) if what else benchmark.run(plan, progress)
     typer.echo(machine_text(results.machine))
-    _print(*tables(results))
+    _print(*report.tables_of(results))
     if json_file is not None:
         records.save(results, json_file)
         typer.echo(json_file)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from graphdsl.check import Report, check
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.dot import render, to_dot, write
-from graphdsl.draw.memory import write as write_memory
-from graphdsl.plan import Plan, plan
-from graphdsl.plan.worth import Costs, Worth, worth_it
+from graphdsl.plan import Lanes, Plan, plan
+from graphdsl.plan.costs import Costs
+from graphdsl.plan.worth import Worth, worth_it
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Target
@@ -73,30 +73,49 @@ class Graph(Definition):
         disabled : iterable of str, optional
             Names or patterns of nodes that an exec disables: who reads what they would have written is found.
         """
-        held_to: Any = target
-        if hasattr(held_to, "sibling"):  # a device says what it can do
-            from graphdsl.run.devices import targets
+        return check(self, target=self._held_to(target), values=values, compile=compile, disabled=disabled)
 
-            held_to = targets(held_to, self.devices)
-        return check(self, target=held_to, values=values, compile=compile, disabled=disabled)
+    def _held_to(self, target: Any) -> Any:
+        """What stands for a target: of a device what it says that it can do."""
+        if not hasattr(target, "sibling"):
+            return target
+        from graphdsl.run.devices import targets
 
-    def plan(self) -> Plan:
-        """Order and memory of a graph that passes its checks; see `graphdsl.plan.plan`.
+        return targets(target, self.devices)
+
+    def plan(
+        self,
+        target: Target | list[Target] | Targets | Driver | None = None,
+        *,
+        lanes: Lanes = "auto",
+        durations: Mapping[str, float] | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> Plan:
+        """What `instantiate` would build of a graph that passes its checks: its order, its lanes, its memory.
+
+        Parameters
+        ----------
+        target : str, tuple, Limits, list of these, or device, optional
+            What it is planned for, as `check` takes it.
+        lanes, durations, values
+            As `instantiate` takes them. ``plan.lanes``, printed, says what was done and why.
+
+        Raises
+        ------
+        CheckError
+            If the definition has errors.
 
         Examples
         --------
-        >>> import numpy as np
-        >>> g = Graph("demo")
-        >>> raw, out = (g.host_array(name, 1024, np.float32) for name in ("raw", "out"))
-        >>> x, y = (g.device_array(name, 1024, np.float32) for name in "xy")
-        >>> _ = g.memcpy(x, raw) >> g.memcpy(y, x) >> g.memcpy(out, y)
-        >>> print(g.plan().memory[None])
-        8192 bytes: planned 8192 of 8192, and 0 of arrays by themselves
-                     0         4096  planned  x: it lies between nodes
-                  4096         4096  planned  y: it lies between nodes
+        >>> g = Graph("wide")
+        >>> x = g.device_array("x", (4, 8), "f4")
+        >>> for row in range(4):
+        ...     _ = g.memset(x[row], 0, name=f"clear{row}")
+        >>> g.plan(lanes=2).lanes.edges
+        (('clear0', 'clear2'), ('clear1', 'clear3'))
         """
-        self.check(compile=False).raise_for_errors()
-        return plan(self)
+        self.check(target, values=values, compile=False).raise_for_errors()
+        return plan(self, lanes=lanes, durations=durations, values=values, target=self._held_to(target))
 
     def worth_it(
         self, durations: Mapping[str, float] | None = None, *, default: float = 2.0, costs: Costs | None = None
@@ -105,7 +124,7 @@ class Graph(Definition):
         self.check(compile=False).raise_for_errors()
         return worth_it(self, durations, default=default, costs=costs)
 
-    def to_dot(self, *, operands: bool = False, access: bool = False) -> str:
+    def to_dot(self, *, operands: bool = False, access: bool = False, lanes: Lanes = None) -> str:
         """The DAG in Graphviz' language, with names; what the checks find wrong is red.
 
         Parameters
@@ -115,34 +134,29 @@ class Graph(Definition):
         access : bool
             Name at each edge the buffers that its source writes and its target reads, and in parentheses those that it
             only keeps from being written too early.
+        lanes : int, "auto" or None
+            Draw the edges that `instantiate` would add for so many lanes too, dashed; a graph with errors gets none.
         """
-        return to_dot(self, findings=self.check(compile=False), operands=operands, access=access)
+        report = self.check(compile=False)
+        planned = plan(self, lanes=lanes).lanes.edges if lanes is not None and report.ok else ()
+        return to_dot(self, findings=report, operands=operands, access=access, planned=planned)
 
-    def draw(self, path: str | Path, *, operands: bool = False, access: bool = False) -> Path:
+    def draw(self, path: str | Path, *, operands: bool = False, access: bool = False, lanes: Lanes = None) -> Path:
         """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
         Parameters
         ----------
         path : str or Path
             File to write.
-        operands : bool
-            Draw buffers too.
-        access : bool
-            Name at each edge what flows along it, as `to_dot` does.
+        operands, access, lanes
+            What else to draw, as in `to_dot`.
 
         Returns
         -------
         Path
             The file.
         """
-        return write(self.to_dot(operands=operands, access=access), path)
-
-    def draw_memory(self, path: str | Path) -> Path:
-        """Draw where device arrays lie, over the steps of the canonical order, to a file ``.svg``; gives the file.
-
-        Each planned array is a box from its first use to its last; no two boxes overlap, in this order or any other.
-        """
-        return write_memory(self.plan(), path)
+        return write(self.to_dot(operands=operands, access=access, lanes=lanes), path)
 
     def _repr_svg_(self) -> str:
         """The drawing, for notebooks."""
@@ -153,7 +167,8 @@ class Graph(Definition):
         device: Driver | None = None,
         *,
         values: Mapping[str, Any] | None = None,
-        share_memory: bool = True,
+        lanes: Lanes = "auto",
+        durations: Mapping[str, float] | None = None,
     ) -> GraphExec:
         """Build the graph on a device; see `graphdsl.run.graph_exec.instantiate`.
 
@@ -165,9 +180,12 @@ class Graph(Definition):
             the same computer.
         values : dict, optional
             Values of params by name, instead of their defaults.
-        share_memory : bool
-            Let device arrays that lie between nodes share bytes, as `plan` says. Without, each has bytes of its own and
-            can be read after a launch: for looking at what a graph does in between.
+        lanes : int, "auto" or None
+            How many nodes may run side by side: at most so many; as many as make a launch fastest, where that is clear;
+            or all that nothing orders. What nodes the others wait for is the plan's to choose; see ``plan.lanes``.
+        durations : dict of str to float, optional
+            GPU time of nodes in microseconds, by name, for the plan of the lanes: from a profiler, or of
+            `GraphExec.debug`. Without, it is estimated, and nodes that may take any time are left as they are.
 
         Returns
         -------
@@ -183,11 +201,16 @@ class Graph(Definition):
         """
         from graphdsl.run.graph_exec import instantiate
 
-        chosen = default_device(self.least_devices) if device is None else device
-        return instantiate(self, chosen, values, share_memory=share_memory)
+        device = default_device(self.least_devices) if device is None else device
+        return instantiate(self, device, values, lanes=lanes, durations=durations)
 
     def trace(
-        self, target: Target | list[Target] = "sm_90", *, values: Mapping[str, Any] | None = None
+        self,
+        target: Target | list[Target] = "sm_90",
+        *,
+        values: Mapping[str, Any] | None = None,
+        lanes: Lanes = "auto",
+        durations: Mapping[str, float] | None = None,
     ) -> tuple[Call, ...]:
         """The driver calls that would build the graph, in order; needs no GPU.
 
@@ -195,12 +218,12 @@ class Graph(Definition):
         ----------
         target : str, tuple of int, or list of these
             Compute capability to build for; a list has one for each device.
-        values : dict, optional
-            Values of params by name, instead of their defaults.
+        values, lanes, durations
+            As `instantiate` takes them.
         """
         several = None if isinstance(target, list) else self.least_devices
         device = emulator(target=target, build_only=True, devices=several)
-        with self.instantiate(device, values=values) as graph_exec:
+        with self.instantiate(device, values=values, lanes=lanes, durations=durations) as graph_exec:
             return graph_exec.calls
 
 

@@ -32,3 +32,20 @@ def spin(count, rounds):
         value = value * float32(0.5) + float32(1)  # each waits for the one before
     if cuda.grid(1) == 0 or value < float32(0):  # never less: but then every thread must know it
         count[0] += float32(1)
+
+
+@cuda.jit
+def chase(following, count):
+    """Follow eight references, each of which waits for the one before, and count the run: no loop, about 2 µs.
+
+    Parameters
+    ----------
+    following : array of int32, read
+        Where each reference leads; an element for each thread of a block.
+    count : array of float32, read and written
+    """
+    at = cuda.threadIdx.x
+    at = following[following[following[following[at]]]]
+    at = following[following[following[following[at]]]]
+    if cuda.grid(1) == 0 or at < 0:  # never less: but then every thread must know it
+        count[0] += float32(1)

@@ -235,7 +235,7 @@ def _calibrated(device: Any, clock: Any) -> tuple[float, float]:
     """What a round of the kernel's loop takes, and an empty kernel in a chain, in microseconds."""
     times = []
     for rounds in (0, _ROUNDS_OF_WORK):
-        with build(chains(100, 1, Load(0)), rounds).instantiate(device) as graph_exec:
+        with build(chains(100, 1, Load(0)), rounds).instantiate(device, lanes=None) as graph_exec:
             times.append(spread(clock.measure(graph_exec.launch, QUICK)).median / 100)
             graph_exec.synchronize()
     per_round = (times[1] - times[0]) / _ROUNDS_OF_WORK
@@ -249,7 +249,7 @@ def _measured(device: Any, clock: Any, graphs: dict[str, gd.Graph]) -> dict[str,
     with ExitStack() as resources:
         execs = {}
         for name, graph in graphs.items():
-            execs[name] = resources.enter_context(graph.instantiate(device))
+            execs[name] = resources.enter_context(graph.instantiate(device, lanes=None))
             require_all_run(execs[name])
         with no_collection():
             for number in range(_ROUNDS):

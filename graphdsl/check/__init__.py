@@ -22,7 +22,6 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     imported,
     kernels,
     launch_attributes,
-    lifetimes,
     memsets,
     operands,
     params,

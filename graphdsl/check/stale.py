@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from graphdsl.compile.accesses import accesses
 from graphdsl.declare.accesses import Span
 from graphdsl.declare.ancestry import Inside, ancestors, flattened
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer
 
@@ -64,12 +65,13 @@ class Flow:
             return []
         writers = {buffer: _Writers() for buffer in wanted}
         bits: dict[int, int] = {}
+        memo: dict[Expr, Any] = {}
         for index, found in enumerate(touched):
             for each in found:
                 if each.writes and each.array.buffer in wanted:
                     bit = bits.setdefault(index, 1 << len(bits))
                     table = writers[each.array.buffer]
-                    table.add(index, bit, each.span(self.values), each.array.buffer, index in self.disabled)
+                    table.add(index, bit, each.span(self.values, memo), each.array.buffer, index in self.disabled)
         stale: dict[tuple[int, int, Buffer], Stale] = {}
         for index, before in ancestors(bits, *flattened(len(self.nodes), self.levels)):
             if index >= len(self.nodes) or index in self.disabled:
@@ -78,7 +80,7 @@ class Flow:
                 buffer = each.array.buffer
                 if not each.reads or buffer not in wanted or not writers[buffer].in_question(before):
                     continue
-                for writer, span in writers[buffer].missing(before, each.span(self.values)):
+                for writer, span in writers[buffer].missing(before, each.span(self.values, memo)):
                     made = Stale(self.nodes[writer], self.nodes[index], each.array, span)
                     stale.setdefault((writer, index, buffer), made)
         return list(stale.values())

@@ -225,10 +225,9 @@ class Analysis:
             raise _TooLong("it branches too much to be followed")
 
     def _ir(self, function: Any) -> Any:
-        code = function.__code__
-        if code not in self._code:
-            self._code[code] = run_frontend(function)
-        return self._code[code]
+        if function not in self._code:  # functions of one code may have closures of their own
+            self._code[function] = run_frontend(function)
+        return self._code[function]
 
     # What is done with memory
 

@@ -242,7 +242,7 @@ class Body:
         if isinstance(value, Condition) and source.fn in (operator.not_, "not"):
             return Condition(value.fails, value.holds, value.taints)
         if isinstance(value, Number):
-            negative = source.fn in (operator.neg, "-")
+            negative = source.fn in (operator.neg, "-") and value.kind == "int"
             return numbers.add(numbers.exact(0), value, -1) if negative else Number(taints=value.taints)
         return self._read_all(value)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numba.cuda import types
 
-from graphdsl.compile.access_numbers import ANY, Number, Symbol, add, between, constant, exact, symbolic
+from graphdsl.compile.access_numbers import ANY, MOST_EXTENT, Number, Symbol, add, between, constant, exact, symbolic
 from graphdsl.compile.access_values import (
     PLAIN,
     Condition,
@@ -24,7 +24,7 @@ from graphdsl.compile.access_values import (
 )
 
 _LOADED = frozenset({"loaded"})
-_MOST_EXTENT = 2**31
+_MOST_SIZE = 2**48  # bytes that any memory has
 METHODS = frozenset(
     {"reshape", "ravel", "transpose", "view", "fill", "item", "sum", "prod", "min", "max", "mean", "any", "all",
      "argmin", "argmax", "copy", "astype"}
@@ -58,7 +58,7 @@ def number_of(kind: Any, taints: frozenset[Any], path: tuple[int, ...] | None = 
         return Number(taints=taints)
     wide = kind.bitwidth > 32
     name = ("int" if kind.signed else "u64") if wide or kind.signed else "u32"
-    least, most = (-_MOST_EXTENT, _MOST_EXTENT) if wide else (int(kind.minval), int(kind.maxval))
+    least, most = (-MOST_EXTENT, MOST_EXTENT) if wide else (int(kind.minval), int(kind.maxval))
     least = least if kind.signed else 0
     if path is not None:
         return symbolic(Symbol("scalar", path, least, most, assumed=wide), name, taints)
@@ -186,7 +186,7 @@ def extents(memory: Memory) -> Any:
 def _extent(memory: Memory, axis: int) -> Number:
     if memory.window is not None and memory.window.argument and len(memory.leaves) == 1:
         (leaf,) = memory.leaves
-        return symbolic(Symbol("shape", (leaf, axis), 0, _MOST_EXTENT))
+        return symbolic(Symbol("shape", (leaf, axis), 0, MOST_EXTENT))
     return _NATURAL
 
 
@@ -196,7 +196,7 @@ def size_of(memory: Memory) -> Number:
         return _extent(memory, 0)
     if memory.window is not None and memory.window.argument and len(memory.leaves) == 1:
         (leaf,) = memory.leaves
-        return symbolic(Symbol("size", (leaf,), 0, _MOST_EXTENT))
+        return symbolic(Symbol("size", (leaf,), 0, _MOST_SIZE))
     return _NATURAL
 
 

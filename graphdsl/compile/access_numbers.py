@@ -42,6 +42,9 @@ Bounds = frozenset[Poly]
 Taints = frozenset[Any]
 
 NONE: Bounds = frozenset()
+MOST_EXTENT = 2**31
+"""What extents of arrays and 64-bit arguments are assumed to be at most: sums and products of some then fit 64 bits."""
+
 _LIMIT = 2**63  # where the integers of the machine end
 _MOST = 4  # alternatives that are kept
 
@@ -231,6 +234,7 @@ def between(low: Iterable[Poly], high: Iterable[Poly], kind: str, taints: Taints
 
 
 def _kind(left: Number, right: Number) -> str:
+    """The kind of the result of arithmetic, which Numba does with 64 bits; empty for a float."""
     kinds = {left.kind, right.kind}
     if "" in kinds or kinds == {"int", "u64"}:
         return ""  # of signed and unsigned 64 bits Numba makes a float

@@ -6,24 +6,24 @@ Numba is imported for graphs that have such kernels, and for no others. This mod
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graphdsl.compile.access_places import Bytes, Sizes, places, symbols_of
 from graphdsl.declare import accesses as declared
 from graphdsl.declare.accesses import Access
 from graphdsl.declare.elementwise import ElementwiseKernel
-from graphdsl.declare.expressions import BinaryExpr, Expr, extent_expr
+from graphdsl.declare.expressions import Expr
 from graphdsl.declare.kernel import Kernel
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import KernelNode
-from graphdsl.declare.operands import Array, Extent, times
+from graphdsl.declare.operands import Array, Extent
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.declare.touches import Touches
 from graphdsl.errors import CompileError
 
 if TYPE_CHECKING:
-    from graphdsl.compile.access import ArgumentAccess, Range
-    from graphdsl.compile.access_numbers import Poly, Symbol
+    from graphdsl.compile.access import ArgumentAccess
     from graphdsl.compile.reads import Reads
 
 
@@ -48,7 +48,8 @@ def accesses(node: Node) -> Iterator[Access]:
     found = _asked(node)
     if found is None:
         return declared.accesses(node)
-    return (access for _, access in _of_kernel(node, found))
+    args: Any = node.args  # type: ignore[attr-defined]  # it is a kernel node
+    return iter([Access(_operand(args, path), *done) for path, done in found.done(node)])
 
 
 class Told(NamedTuple):
@@ -91,10 +92,10 @@ def explained(node: Node) -> Iterator[Told]:
             field = next((name for name, operand in node.fields() if _holds(operand, access.array)), "")
             yield Told(field, access.array, access, "" if access.known else _unread(node))
         return
-    done = list(_of_kernel(node, found))
+    done = found.done(node)
     for argument in found.arguments:
         array, field = _operand(node.args, argument.path), f"argument {argument.name!r}"  # type: ignore[attr-defined]
-        own = [access for path, access in done if path == argument.path]
+        own = [Access(array, *each) for path, each in done if path == argument.path]
         if not own:
             yield Told(field, array, None, "")
         yield from (Told(field, array, access, "" if access.known else argument.why) for access in own)
@@ -111,38 +112,14 @@ def _unread(node: Node) -> str:
     return f"nobody reads {what}: say it with reads= and writes="
 
 
-def _of_kernel(node: Any, found: _Found) -> Iterator[tuple[tuple[int, ...], Access]]:
-    """What a kernel node does, with the place of the argument."""
-    for argument, place in found.placed(node):
-        if node.touches is not None:
-            argument, place = _told(node.touches, argument, place)
-        array = _operand(node.args, argument.path)
-        for access in place.accesses(array, argument, argument.writes and not array.buffer.readonly):
-            yield argument.path, access
-
-
-def _told(touches: Touches, argument: ArgumentAccess, place: _Place) -> tuple[ArgumentAccess, _Place]:
-    """What the user says of an argument, and for the rest what its code tells: where, if it tells of it at all."""
-    reads = touches.reads_at(argument.path, argument.reads)
-    writes = touches.writes_at(argument.path, argument.writes)
-    same = (reads, writes) == (argument.reads, argument.writes)
-    told = argument._replace(
-        reads=reads,
-        writes=writes,
-        atomic=argument.atomic if same else None,
-        why="" if touches.complete else argument.why,
-        scattered=writes and argument.scattered and (argument.known or touches.writes is None),
-    )
-    read = place.read if argument.reads else None
-    written = place.written if argument.writes else None
-    together = place.together if argument.reads and argument.writes else read is written
-    return told, _Place(read, written, together)
-
-
 def argument_accesses(node: KernelNode) -> tuple[ArgumentAccess, ...] | None:
     """What the code of a node's kernel does with each array; None if it is no Numba kernel, or the arguments misfit."""
     found = _inferred(node)
     return None if found is None else found.arguments
+
+
+Done = tuple[tuple[int, ...], tuple[Any, ...]]
+"""Path of an argument, and the fields of an `Access` behind the array."""
 
 
 class _Found:
@@ -152,30 +129,65 @@ class _Found:
         self.arguments = arguments
         self.types = types
         self.reads = reads
-        ranges = [each for argument in arguments for found in _both(argument) for each in found or ()]
-        self._narrow = bool(ranges)
-        symbols = {symbol for each in ranges for symbol in _symbols(each)}
+        ranges = [
+            each for argument in arguments for each in (*(argument.read_ranges or ()), *(argument.write_ranges or ()))
+        ]
+        symbols = {symbol for each in ranges for symbol in symbols_of(each)}
         self._scalars = sorted(symbol.place for symbol in symbols if symbol.name == "scalar")
-        self._places: dict[Any, list[_Place]] = {}
+        self._done: dict[Any, list[Done]] = {}
 
-    def placed(self, node: KernelNode) -> Iterable[tuple[ArgumentAccess, _Place]]:
-        """The arguments, with where they are touched by the launch of a node."""
-        if not self._narrow:
-            return ((argument, _ANYWHERE) for argument in self.arguments)
-        arrays = [_operand(node.args, argument.path) for argument in self.arguments]
-        scalars = [_scalar(_operand(node.args, path)) for path in self._scalars]
-        shapes = [(array.shape, array.strides, array.layout, array.dtype.itemsize) for array in arrays]
-        key = (node.grid, node.block, *scalars, *shapes)
-        places = self._places.get(key)
-        if places is None:
-            sizes = _Sizes(node, arrays, dict(zip(self._scalars, scalars, strict=True)))
-            places = [_place(*pair, sizes) for pair in zip(self.arguments, arrays, strict=True)]
-            if len(self._places) >= _MEMO_LIMIT:
-                self._places.clear()
-            self._places[key] = places
-        return zip(self.arguments, places, strict=True)
+    def done(self, node: Any) -> list[Done]:
+        """What a kernel node does to its arguments; computed once for nodes that are alike."""
+        args = node.args
+        arrays = [_operand(args, argument.path) for argument in self.arguments]
+        scalars = [_scalar(_operand(args, path)) for path in self._scalars]
+        shapes = [(array.shape, array.strides, array.buffer.shape, array.buffer.readonly) for array in arrays]
+        key = (node.grid, node.block, node.touches, *scalars, *shapes)
+        found = self._done.get(key)
+        if found is None:
+            sizes = Sizes(node, arrays, dict(zip(self._scalars, scalars, strict=True)))
+            rows = zip(self.arguments, arrays, strict=True)
+            found = [
+                (argument.path, each)
+                for argument, array in rows
+                for each in _fields(argument, node.touches, places(argument, array, sizes), array.buffer.readonly)
+            ]
+            if len(self._done) >= _MEMO_LIMIT:
+                self._done.clear()
+            self._done[key] = found
+        return found
 
 
+def _fields(
+    argument: ArgumentAccess, touches: Touches | None, where: tuple[Bytes, Bytes], readonly: bool
+) -> Iterator[tuple[Any, ...]]:
+    """What is done to an argument, as fields of an `Access`: in one piece if all of it is done in the same place.
+
+    What the user says goes before what the code tells; where it is done is told by the code, if it tells of it at all.
+    """
+    told = touches or _NOTHING
+    reads = told.reads_at(argument.path, argument.reads)
+    writes = told.writes_at(argument.path, argument.writes)
+    same = (reads, writes) == (argument.reads, argument.writes)
+    writes = writes and not readonly
+    details = (argument.atomic if same else None, argument.known or told.complete)
+    scattered = argument.scattered and (argument.known or told.writes is None)
+    read, written = where[0] if argument.reads else None, where[1] if argument.writes else None
+    if reads and writes and read is written:
+        yield True, True, *_extent(read), *details, scattered
+        return
+    if reads:
+        yield True, False, *_extent(read), *details, False
+    if writes:
+        yield False, True, *_extent(written), *details, scattered
+
+
+def _extent(where: Bytes) -> tuple[Extent | None, Extent]:
+    skipped, nbytes = (0, None) if where is None else where
+    return nbytes, skipped
+
+
+_NOTHING = Touches(None, None)
 _MEMO_LIMIT = 4096
 _memos: weakref.WeakKeyDictionary[Kernel, dict[int, _Found]] = weakref.WeakKeyDictionary()
 
@@ -212,6 +224,8 @@ def _inferred(node: Node) -> _Found | None:
 
 
 def _operand(args: Any, path: tuple[int, ...]) -> Any:
+    if len(path) == 1:  # by far the most frequent
+        return args[path[0]]
     for place in path:
         args = args[place]
     return args
@@ -219,166 +233,3 @@ def _operand(args: Any, path: tuple[int, ...]) -> Any:
 
 def _scalar(operand: Any) -> Extent:
     return operand if isinstance(operand, Expr) else int(operand)
-
-
-# Where
-
-
-class _Place(NamedTuple):
-    """Bytes of an array that are read, and that are written: from where on, and how many; None for all."""
-
-    read: tuple[Extent, Extent] | None
-    written: tuple[Extent, Extent] | None
-    together: bool
-
-    def accesses(self, array: Array, argument: ArgumentAccess, writes: bool) -> Iterator[Access]:
-        """What is done to the array, in one piece if all of it is done in the same place."""
-        details = (argument.atomic, argument.known, argument.scattered)
-        if self.together and argument.reads and writes:
-            yield _access(array, True, True, self.read, *details)
-            return
-        if argument.reads:
-            yield _access(array, True, False, self.read, *details[:2], False)
-        if writes:
-            yield _access(array, False, True, self.written, *details)
-
-
-def _access(
-    array: Array,
-    reads: bool,
-    writes: bool,
-    place: tuple[Extent, Extent] | None,
-    atomic: str | None,
-    known: bool,
-    scattered: bool,
-) -> Access:
-    skipped, nbytes = (0, None) if place is None else place
-    return Access(array, reads, writes, nbytes, skipped, atomic, known, scattered)
-
-
-_ANYWHERE = _Place(None, None, True)
-_FAR = 2**48  # more bytes than any memory has
-
-
-class _Sizes(NamedTuple):
-    """What the symbols of a range stand for."""
-
-    node: KernelNode
-    arrays: list[Array]
-    scalars: dict[tuple[int, ...], Extent]
-
-    def of(self, symbol: Symbol) -> Extent:
-        """The number or expression of a symbol."""
-        if symbol.name == "scalar":
-            return self.scalars[symbol.place]
-        if symbol.name in ("grid", "block"):
-            dims = self.node.grid if symbol.name == "grid" else self.node.block
-            return dims[symbol.place[0]]
-        array = self.arrays[symbol.place[0]]
-        return array.size if symbol.name == "size" else array.shape[symbol.place[1]]
-
-    def value(self, poly: Poly) -> Extent:
-        """The number or expression of a poly."""
-        total: Extent = 0
-        for monomial, factor in poly:
-            part: Extent = factor
-            for symbol in monomial:
-                part = times(self.of(symbol), part)
-            total = _joined("+", total, part)
-        return total
-
-
-def _both(argument: ArgumentAccess) -> tuple[Any, Any]:
-    return argument.read_ranges, argument.write_ranges
-
-
-def _symbols(each: Range) -> Iterator[Symbol]:
-    for poly in (*each.low, *each.high):
-        for monomial, _ in poly:
-            yield from monomial
-    yield from each.assumed
-
-
-def _place(argument: ArgumentAccess, array: Array, sizes: _Sizes) -> _Place:
-    read, written = (None if not found else _bytes(found, array, sizes) for found in _both(argument))
-    together = read is written or (read is not None and written is not None and all(map(_same, read, written)))
-    return _Place(read, written, together)
-
-
-def _bytes(ranges: tuple[Range, ...], array: Array, sizes: _Sizes) -> tuple[Extent, Extent] | None:
-    """Bytes skipped and bytes touched; None where they cannot be told to be fewer than all."""
-    flat = ranges[0].flat
-    if any(each.flat != flat for each in ranges) or not array.shape or any(map(_is_zero, array.shape)):
-        return None
-    if any(isinstance(extent, int) and extent > _MOST_EXTENT for extent in array.buffer.shape):
-        return None
-    if flat and array.layout != "C":
-        return None
-    limit, step = (array.size, array.dtype.itemsize) if flat else (array.shape[0], array.strides[0])
-    rest: Extent = array.dtype.itemsize
-    for extent, stride in () if flat else zip(array.shape[1:], array.strides[1:], strict=True):
-        rest = _joined("+", rest, times(_joined("-", extent, 1), stride))
-    starts, stops = zip(*(_ends(each, limit, sizes) for each in ranges), strict=True)
-    start, stop = _folded("minimum", starts), _folded("maximum", stops)
-    if step <= 0 or (_is_zero(start) and _same(stop, limit)):
-        return None
-    count = _joined("maximum", _joined("-", stop, start), 0)
-    nbytes = times(count, step)
-    if rest != step:
-        nbytes = _joined("+", nbytes, times(_joined("minimum", count, 1), _joined("-", rest, step)))
-    return times(start, step), nbytes
-
-
-_MOST_EXTENT = 2**31
-
-
-def _ends(each: Range, limit: Extent, sizes: _Sizes) -> tuple[Extent, Extent]:
-    """The first place of a range, and the one behind the last; all places where it does not hold."""
-    first = _folded("maximum", map(sizes.value, each.low))
-    last = _folded("minimum", map(sizes.value, each.high))
-    doubts = [] if each.natural else [_joined("-", 0, first)]
-    for symbol in each.assumed:
-        value = sizes.of(symbol)
-        doubts += [_joined("-", value, symbol.most), _joined("-", symbol.least, value)]
-    doubt = times(_folded("maximum", [0, *doubts]), _FAR)
-    start = _joined("maximum", _joined("-", first, doubt), 0)
-    return start, _joined("minimum", _joined("+", _joined("+", last, 1), doubt), limit)
-
-
-def _is_zero(extent: Extent) -> bool:
-    return isinstance(extent, int) and extent == 0
-
-
-def _same(left: Extent, right: Extent) -> bool:
-    return left is right or (isinstance(left, int) and isinstance(right, int) and left == right)
-
-
-def _adds_number(extent: Extent) -> TypeGuard[Any]:
-    return isinstance(extent, BinaryExpr) and extent.function == "+" and isinstance(extent.left, int)
-
-
-def _folded(function: str, extents: Iterable[Extent]) -> Extent:
-    first, *others = dict.fromkeys(extents)
-    for each in others:
-        first = _joined(function, first, each)
-    return first
-
-
-_ON_NUMBERS: dict[str, Callable[[int, int], int]] = {
-    "+": int.__add__, "-": int.__sub__, "minimum": min, "maximum": max,
-}  # fmt: skip
-
-
-def _joined(function: str, left: Extent, right: Extent) -> Extent:
-    """Arithmetic on extents: a number if both are numbers."""
-    if isinstance(left, int) and isinstance(right, int):
-        return _ON_NUMBERS[function](left, right)
-    if function in ("minimum", "maximum") and left is right:
-        return left
-    if function in ("+", "-") and isinstance(right, int) and right == 0:
-        return left
-    if function == "+" and isinstance(left, int) and left == 0:
-        return right
-    if function == "+" and isinstance(right, int) and _adds_number(left):  # -1 + n + 1 is n, and known to be
-        return _joined("+", left.left + right, left.right)
-    return extent_expr(function, left, right)

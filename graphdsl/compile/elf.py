@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -168,16 +168,34 @@ def opcodes(cubin: bytes, entry: str) -> frozenset[int]:
     ValueError
         If the bytes are no cubin, or have no such kernel.
     """
+    return frozenset(opcode for words in instructions(cubin, entry) for opcode in (words[:, 0] & 0xFFF).tolist())
+
+
+def instructions(cubin: bytes, entry: str) -> list[np.ndarray[Any, np.dtype[np.uint64]]]:
+    """The instructions that the kernel ``entry`` may run: its own, and then those of each function beside it.
+
+    Returns
+    -------
+    list of numpy.ndarray of uint64, shape (number of instructions, 2)
+        The two words of each instruction, the lower one first.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are no cubin, or have no such kernel.
+    """
     with _reading(f"a cubin with the kernel {entry}"):
         sections = {section.name: section for section in _sections(cubin)}
-        own = sections[f".text.{entry}"]
-        found: set[int] = set()
-        for name, section in sections.items():
-            # Kernels have constants of their own; code without is of functions that any of them may call.
-            if section is own or (name.startswith(".text.") and f".nv.constant0.{name[6:]}" not in sections):
-                words = np.frombuffer(cubin, "<u8", section.size // 16 * 2, section.offset)
-                found.update((words[::2] & 0xFFF).tolist())
-    return frozenset(found)
+        # Kernels have constants of their own; code without is of functions that any of them may call.
+        beside = (
+            section
+            for name, section in sections.items()
+            if name.startswith(".text.") and f".nv.constant0.{name[6:]}" not in sections
+        )
+        return [
+            np.frombuffer(cubin, "<u8", section.size // 16 * 2, section.offset).reshape(-1, 2)
+            for section in dict.fromkeys((sections[f".text.{entry}"], *beside))
+        ]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.cached import cached_property
+from graphdsl.compile.effort import Effort, read_effort
 from graphdsl.compile.graph_calls import GraphCalls, read_graph_calls
 from graphdsl.compile.placement import Placement, read_placement
 
@@ -174,6 +175,11 @@ class KernelImage:
     def graph_calls(self) -> GraphCalls:
         """What the kernel does to the graph that it runs in: waits, triggers, sets conditions."""
         return read_graph_calls(self.cubin, self.entry, self.target, self.ptx)
+
+    @cached_property
+    def effort(self) -> Effort:
+        """How much a thread may do: whether it loops, and its instructions."""
+        return read_effort(self.cubin, self.entry, self.target)
 
     @cached_property
     def placement(self) -> Placement:

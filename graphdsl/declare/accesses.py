@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from graphdsl.declare.elementwise import ElementwiseKernel
-from graphdsl.declare.expressions import value_of
+from graphdsl.declare.expressions import Expr, value_of
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode
 from graphdsl.declare.operands import Array, Extent
@@ -50,17 +50,18 @@ class Access(NamedTuple):
     known: bool = True
     scattered: bool = False
 
-    def span(self, values: Mapping[str, Any]) -> Span:
+    def span(self, values: Mapping[str, Any], memo: dict[Expr, Any] | None = None) -> Span:
         """The bytes of the buffer; all of it where params have no value.
 
-        Between the rows of a strided array lie bytes that are not touched, and counted all the same.
+        Between the rows of a strided array lie bytes that are not touched, and counted all the same. ``memo`` shares
+        values of expressions between calls with the same values of params.
         """
         array = self.array
         try:
-            start = int(value_of(array.offset, values)) + int(value_of(self.skipped, values))
+            start = int(value_of(array.offset, values, memo)) + int(value_of(self.skipped, values, memo))
             if self.nbytes is not None:
-                return start, start + int(value_of(self.nbytes, values))
-            shape = [int(value_of(extent, values)) for extent in array.shape]
+                return start, start + int(value_of(self.nbytes, values, memo))
+            shape = [int(value_of(extent, values, memo)) for extent in array.shape]
         except (ArithmeticError, KeyError):
             return 0, array.buffer.allocation_nbytes
         if 0 in shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +66,11 @@ _PORTS: dict[str, dict[str, Any]] = {
     "programmatic": {"style": "dashed", "tooltip": "programmatic"},
     "launch_order": {"style": "dashed", "tooltip": "programmatic, launch order"},
 }
+_LANE: dict[str, Any] = {
+    "style": "dashed",
+    "color": "#2a7fb8",
+    "tooltip": "a lane: added by the plan, not declared",
+}
 _OTHER_KIND: dict[str, Any] = {"fillcolor": "#ffffff", "color": "#76828f", "shape": "box"}
 _WRONG: dict[str, Any] = {"fillcolor": "#fdeaea", "color": _ERROR}
 
@@ -82,7 +87,12 @@ class Finding(Protocol):
 
 
 def to_dot(
-    definition: Definition, *, findings: Iterable[Finding] = (), operands: bool = False, access: bool = False
+    definition: Definition,
+    *,
+    findings: Iterable[Finding] = (),
+    operands: bool = False,
+    access: bool = False,
+    planned: Collection[tuple[str, str]] = (),
 ) -> str:
     """The DAG in the DOT language, readable by any Graphviz.
 
@@ -100,6 +110,8 @@ def to_dot(
     access : bool
         Name at each edge the buffers that its source writes and its target reads, and in parentheses those that it
         only keeps from being written too early.
+    planned : collection of pairs of str
+        Edges that a plan adds, by the names of their ends: drawn dashed.
 
     Returns
     -------
@@ -120,9 +132,10 @@ def to_dot(
     flows = Flows(definition) if access else None
     lines = [
         f"digraph {identifier(definition.name)} {{",
-        *_defaults(definition, nodes, bool(wrong)),
+        *_defaults(definition, nodes, bool(wrong), len(planned)),
         *_node_lines(nodes, wrong, len(definition.devices) > 1),
         *(line for level in definition.levels for line in _edge_lines(level, flows)),
+        *(f"  {identifier(source)} -> {identifier(target)} [{attributes_text(_LANE)}];" for source, target in planned),
         *_body_lines(nodes),
         *(line for level in definition.levels for line in _foreign_lines(level)),
         *(_operand_lines(definition, nodes) if operands else ()),
@@ -232,9 +245,9 @@ def _codes_by_node(findings: Iterable[Finding]) -> dict[str, list[str]]:
 # Blocks of lines
 
 
-def _defaults(definition: Definition, nodes: list[Node], wrong: bool) -> Iterator[str]:
+def _defaults(definition: Definition, nodes: list[Node], wrong: bool, planned: int) -> Iterator[str]:
     graph = {
-        "label": _title(definition, nodes, wrong),
+        "label": _title(definition, nodes, wrong, planned),
         "labelloc": "t",
         "labeljust": "l",
         "fontname": _FONT,
@@ -254,10 +267,12 @@ def _defaults(definition: Definition, nodes: list[Node], wrong: bool) -> Iterato
         yield f"  {name} [{attributes_text(attributes)}];"
 
 
-def _title(definition: Definition, nodes: list[Node], wrong: bool) -> str:
+def _title(definition: Definition, nodes: list[Node], wrong: bool, planned: int) -> str:
     """The name and the size of the graph, and under it the colours of the kinds that it has: a small legend."""
     edges = sum(level.dag.number_of_edges() for level in definition.levels)
     counts = f"{count_text(len(nodes), 'node')}, {count_text(edges, 'edge')}"
+    if planned:
+        counts += f", {count_text(planned, 'edge')} added by the plan (dashed)"
     present = {node.kind for node in nodes}
     kinds = [kind for kind in _KINDS if kind in present] + sorted(present - set(_KINDS))
     legend = [(kind, _KINDS.get(kind, _OTHER_KIND)) for kind in kinds] + ([("error", _WRONG)] if wrong else [])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from graphdsl.compile.accesses import Told, accesses, explained
 from graphdsl.declare.accesses import Access, Span
 from graphdsl.declare.definition import Definition
-from graphdsl.declare.expressions import Param
+from graphdsl.declare.expressions import Expr, Param
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer
 
@@ -123,6 +123,7 @@ class Flows:
 
     def __init__(self, definition: Definition) -> None:
         self._values = defaults(definition)
+        self._memo: dict[Expr, Any] = {}
         self._done: dict[str, list[tuple[Access, Span]]] = {}
 
     def along(self, source: Node, target: Node) -> Flow:
@@ -146,7 +147,7 @@ class Flows:
     def _touched(self, node: Node) -> list[tuple[Access, Span]]:
         found = self._done.get(node.name)
         if found is None:
-            found = [(access, access.span(self._values)) for access in accesses(node)]
+            found = [(access, access.span(self._values, self._memo)) for access in accesses(node)]
             found += (each for body in node.bodies for inner in body.nodes for each in self._touched(inner))
             self._done[node.name] = found
         return found

@@ -1,27 +1,33 @@
-"""Decides what a definition leaves open: the order of its nodes and the place of its memory.
+"""Decides what a definition leaves open: the order of its nodes, their lanes, and the place of its memory.
 
 Pure functions: a definition goes in, a plan comes out, and nothing is changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graphdsl.cached import cached_property
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Param
+from graphdsl.declare.limits import Target
 from graphdsl.declare.node import Node
 from graphdsl.declare.operand_level import Operand
 from graphdsl.declare.operands import Buffer
+from graphdsl.declare.targets import Targets, targets_of
+from graphdsl.plan.costs import Costs
+from graphdsl.plan.durations import Durations, require_durations
+from graphdsl.plan.lane_plan import LanePlan, Lanes, require_lanes
+from graphdsl.plan.lanes import thread
 from graphdsl.plan.levels import Level, levels_of
-from graphdsl.plan.memory import MemoryPlan, Place, Steps, plan_memory
+from graphdsl.plan.memory import MemoryPlan, place
 
-__all__ = ["Level", "MemoryPlan", "Place", "Plan", "plan"]
+__all__ = ["LanePlan", "Lanes", "Level", "MemoryPlan", "Plan", "plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +55,9 @@ class Plan:
     devices : frozenset of int or None
         Numbers of the devices that nodes, memory and events are on; None for that which the graph is instantiated on.
     memory : dict of int or None to MemoryPlan
-        Where the device arrays that the exec owns lie, by the device that has them: known before any is allocated.
-    share_memory : bool
-        False if no arrays share bytes, because that was asked for.
+        Where the device arrays that the exec owns lie, by the device that has them.
+    lanes : LanePlan
+        How nodes were threaded onto lanes; the levels have the edges.
     """
 
     name: str
@@ -64,26 +70,7 @@ class Plan:
     events: dict[str, Event]
     devices: frozenset[int | None]
     memory: dict[int | None, MemoryPlan]
-    share_memory: bool
-
-    @cached_property
-    def planned(self) -> dict[str, Place]:
-        """The arrays that are undefined before and after a launch, by name: others may have their bytes."""
-        return {name: place for memory in self.memory.values() for name, place in memory.planned.items()}
-
-    @cached_property
-    def steps(self) -> tuple[str, ...]:
-        """The names of all nodes in canonical order, of those that hold others with these behind them."""
-        return tuple(self.nodes[index].name for index in Steps(self.nodes, self.levels).order)
-
-    @cached_property
-    def times(self) -> dict[str, tuple[int, ...]]:
-        """The steps at which each planned array is used, by its name; of a loop its first and its last."""
-        at = Steps(self.nodes, self.levels)
-        return {
-            name: tuple(sorted({at.first[user] for user in place.users} | {at.last[user] for user in place.users}))
-            for name, place in self.planned.items()
-        }
+    lanes: LanePlan
 
     @property
     def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -91,15 +78,36 @@ class Plan:
         return self.levels[0].edges
 
 
-def plan(definition: Definition, *, share_memory: bool = True) -> Plan:
+def plan(
+    definition: Definition,
+    *,
+    lanes: Lanes = None,
+    durations: Mapping[str, float] | None = None,
+    values: Mapping[str, Any] | None = None,
+    target: Target | list[Target] | Targets | None = None,
+    costs: Costs | None = None,
+) -> Plan:
     """Plan a definition that has passed its checks.
 
     Parameters
     ----------
     definition : Definition
-        It is not changed.
-    share_memory : bool
-        Let arrays share bytes; if not, each has bytes of its own, whatever its lifetime.
+        What to plan.
+    lanes : int, "auto" or None
+        How many lanes nodes are threaded onto: at most so many, as many as pay, or none.
+    durations : dict of str to float, optional
+        GPU time of nodes in microseconds, by name, where it is known.
+    values : dict of str to number, optional
+        Values of params by name, instead of their defaults.
+    target : str, tuple, Limits, list of these, or Targets, optional
+        The devices that it is planned for.
+    costs : Costs, optional
+        What launches and nodes cost; by default as measured on an H200.
+
+    Raises
+    ------
+    DeclarationError
+        If ``lanes`` or ``durations`` are none.
 
     Examples
     --------
@@ -112,19 +120,29 @@ def plan(definition: Definition, *, share_memory: bool = True) -> Plan:
     nodes, levels = levels_of(definition)
     operands = definition.operands
     buffers = {name: operand for name, operand in operands.items() if isinstance(operand, Buffer)}
+    params = {name: operand for name, operand in operands.items() if isinstance(operand, Param)}
     conditions = (operand for operand in operands.values() if isinstance(operand, Condition))
+    planned = LanePlan()
+    require_lanes(lanes)
+    require_durations(definition, durations or {})
+    if lanes is not None:
+        targets, costs = targets_of(target, definition.devices), costs or Costs()
+        current = {name: param.default for name, param in params.items()} | dict(values or {})
+        works = Durations(durations or {}, current, targets, costs)
+        nodes, levels, done = thread(definition, nodes, levels, lanes, works, targets, costs)
+        planned = LanePlan(lanes, tuple(done), dict(durations or {}))
     return Plan(
         name=definition.name,
         nodes=tuple(nodes),
         levels=tuple(levels),
         operands=dict(operands),
-        params={name: operand for name, operand in operands.items() if isinstance(operand, Param)},
+        params=params,
         buffers=buffers,
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
         devices=definition.devices,
-        memory=plan_memory(nodes, levels, filter(_is_placed, buffers.values()), share=share_memory),
-        share_memory=share_memory,
+        memory=place(filter(_is_placed, buffers.values())),
+        lanes=planned,
     )
 
 

@@ -5,19 +5,22 @@ Each level is a graph of the driver's; its nodes stand together, in canonical or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.node import Node, Port
 from graphdsl.declare.store import Level as DeclaredLevel
 from graphdsl.plan.order import canonical_order
 
 PORTS: dict[Port, int] = {"default": 0, "programmatic": 1, "launch_order": 2}
 """Numbers of the ports, as the driver counts them."""
+
+Edges = np.ndarray[Any, np.dtype[np.int64]]
+"""Source and target of each edge: shape (number of edges, 2)."""
+
+NO_EDGES: Edges = np.zeros((0, 2), np.int64)
 
 _TOP = -1
 
@@ -40,6 +43,8 @@ class Level:
         Index of the node whose body it is; -1 for the graph itself.
     body : int
         Which of the bodies of that node it is.
+    added : numpy.ndarray of int64, shape (number of edges, 2)
+        The edges that the planner adds, which thread nodes onto lanes; as ``edges``, and none of these.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Level:
     ports: np.ndarray[Any, np.dtype[np.uint8]]
     owner: int = _TOP
     body: int = 0
+    added: np.ndarray[Any, np.dtype[np.int64]] = field(default_factory=lambda: NO_EDGES)
 
 
 def levels_of(definition: DeclaredLevel) -> tuple[list[Node], list[Level]]:
@@ -67,28 +73,6 @@ def levels_of(definition: DeclaredLevel) -> tuple[list[Node], list[Level]]:
 
     add(definition, _TOP, 0)
     return nodes, levels
-
-
-def insides(levels: Iterable[Level]) -> list[Inside]:
-    """The same levels as questions of order take them.
-
-    Examples
-    --------
-    >>> from graphdsl.declare.definition import Definition
-    >>> graph = Definition()
-    >>> _ = graph.empty(name="a") >> graph.empty(name="b")
-    >>> insides(levels_of(graph)[1])
-    [Inside(owner=-1, nodes=range(0, 2), edges=[(0, 1)], programmatic=[])]
-    """
-    return [
-        Inside(
-            level.owner,
-            range(level.start, level.stop),
-            [(source, target) for source, target in level.edges[level.ports != PORTS["launch_order"]].tolist()],
-            [(source, target) for source, target in level.edges[level.ports == PORTS["programmatic"]].tolist()],
-        )
-        for level in levels
-    ]
 
 
 def _level(declared: DeclaredLevel, nodes: list[Node], start: int, owner: int, body: int) -> Level:

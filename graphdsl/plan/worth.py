@@ -17,41 +17,12 @@ from graphdsl.declare.definition import Definition
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import EmptyNode
 from graphdsl.declare.store import Level
-from graphdsl.errors import DeclarationError
+from graphdsl.plan.costs import Costs
+from graphdsl.plan.durations import require_duration, require_durations
 from graphdsl.plan.order import canonical_order
 
 _NOTICEABLE = 0.05  # of the time of a run: less is lost in the noise of most machines
 _NAMES_SHOWN = 6
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What launching costs, in microseconds.
-
-    The defaults were measured on an NVIDIA H200 with driver 580: the medians of one run of a C program and of Numba's
-    stream launches, on chains of 100 and of 1,000 kernels. ``graphdsl bench --peers`` measures them on other machines.
-
-    Attributes
-    ----------
-    stream_launch : float
-        Processor time to launch one node into a stream. Numba took 3,250 µs for 100 kernels; from C it is about 2.
-    graph_launch, graph_launch_node : float
-        Processor time of `cuGraphLaunch`: that of an empty graph, and what each node adds. It took 2.2 µs for 100
-        nodes and 4.4 µs for 1,000.
-    branch : float
-        Processor time that each node which may run beside others adds to a graph launch.
-    node_gap : float
-        GPU time that a node takes beyond its own duration: a chain of empty kernels took 0.5 µs a node.
-    build_node : float
-        Processor time to declare, check and emit a node (at most 20) and to instantiate it (3 to 5).
-    """
-
-    stream_launch: float = 32.5
-    graph_launch: float = 2.0
-    graph_launch_node: float = 0.0024
-    branch: float = 0.95
-    node_gap: float = 0.5
-    build_node: float = 24.0
 
 
 @dataclass(frozen=True)
@@ -190,11 +161,10 @@ building after 1 run.
     """
     costs = costs or Costs()
     durations = durations or {}
-    for name in durations:
-        definition.node(name)  # refuses a name that is unknown
+    require_durations(definition, durations)
     measured = _Measure(durations, default, costs).level(definition)
     nodes = len(definition.all_nodes)
-    processor = costs.graph_launch + costs.graph_launch_node * nodes + costs.branch * (_width(definition.dag) - 1)
+    processor = costs.launch(nodes, *_branches(definition.dag))
     return Worth(
         name=definition.name,
         nodes=nodes,
@@ -254,14 +224,7 @@ class _Measure:
             return inside if inside.names else _Measured(names=(node.name,))
         empty = isinstance(node, EmptyNode)
         duration = self._given.get(node.name, 0.0 if empty else self._default)
-        if not 0 <= duration < math.inf:
-            raise DeclarationError(
-                "a duration is a number of microseconds, not negative",
-                node=node.name,
-                field="durations" if node.name in self._given else "default",
-                value=duration,
-                remedy="Pass the GPU time of the node, as a profiler gives it.",
-            )
+        require_duration(duration, node.name, "durations" if node.name in self._given else "default")
         time = duration + self._costs.node_gap
         launches = [0.0 if empty else self._costs.stream_launch]
         if inside is not None:  # launched as they are, and as long as was said
@@ -279,9 +242,9 @@ def _stream_time(steps: Iterable[tuple[float, float]]) -> float:
     return ended
 
 
-def _width(dag: nx.DiGraph[str]) -> int:
-    """How many nodes may run side by side: that many are on the widest level."""
-    return max((len(level) for level in nx.topological_generations(dag)), default=1)
+def _branches(dag: nx.DiGraph[str]) -> tuple[int, int]:
+    """How many nodes have none before them, and how many none behind."""
+    return sum(not count for _, count in dag.in_degree()), sum(not count for _, count in dag.out_degree())
 
 
 def _names(path: tuple[str, ...]) -> str:

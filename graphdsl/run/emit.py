@@ -31,6 +31,7 @@ from graphdsl.drivers.structs import (
 )
 from graphdsl.errors import DriverError
 from graphdsl.plan import Level, Plan
+from graphdsl.plan.levels import Edges
 from graphdsl.run.calls import CallLog
 from graphdsl.run.describe import describe_edges, describe_node
 from graphdsl.run.devices import Devices
@@ -180,6 +181,7 @@ class _Filler:
             for index in part:
                 if index not in moved:
                     self._fill_bodies(index)
+        self._add_edges(f"{level.name}, planned", graph, level.added, np.zeros(len(level.added), np.uint8))
 
     def _parts(self, level: Level) -> Iterator[range]:
         """The nodes of a level in as few runs as can be.
@@ -298,10 +300,13 @@ class _Filler:
         if len(part) < level.stop - level.start:
             into = (edges[:, 1] >= part.start) & (edges[:, 1] < part.stop)
             edges, ports = edges[into], ports[into]
+        self._add_edges(level.name, graph, edges, ports)
+
+    def _add_edges(self, name: str, graph: Handle, edges: Edges, ports: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         if len(edges):
             sources, targets = self.handles[edges[:, 0]], self.handles[edges[:, 1]]
             self._device.graph_add_dependencies(graph, sources, targets, _edge_data(ports))
-            self._log.later(lambda: [describe_edges(self._plan, level.name, edges, ports)])
+            self._log.later(lambda: [describe_edges(self._plan, name, edges, ports)])
 
 
 def allocates(level: Definition) -> bool:

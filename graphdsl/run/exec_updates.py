@@ -16,10 +16,12 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import named_operands
 from graphdsl.declare.selection import selected
 from graphdsl.declare.store import unknown_name
+from graphdsl.declare.targets import Targets
 from graphdsl.drivers.host_threads import threads
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
-from graphdsl.plan import plan
+from graphdsl.plan import Plan, plan
+from graphdsl.plan.alike import laned_alike
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import param_values
 from graphdsl.run.calls import CallLog
@@ -173,8 +175,7 @@ class ExecUpdates(ExecLife):
 
         Nodes are known by their names. Params have the values given or their defaults, external operands the owners
         that ``graph`` names, nodes the fields that it declares; what updates made of the exec is gone, but disabled
-        nodes stay disabled. The memory of arrays that are the same in both keeps its place and its contents, and that
-        of planned arrays its place, if all of them are planned as before.
+        nodes stay disabled. The memory of arrays that are the same in both keeps its place and its contents.
 
         Parameters
         ----------
@@ -216,8 +217,9 @@ class ExecUpdates(ExecLife):
         """
         self._require_usable()
         _require_whole(graph, on_mismatch)
-        check(graph, target=targets(self.device, graph.devices), values=values).raise_for_errors()
-        made, given, shadow = plan(graph, share_memory=self._plan.share_memory), values or {}, self._shadow
+        held_to = targets(self.device, graph.devices)
+        check(graph, target=held_to, values=values).raise_for_errors()
+        made, given, shadow = self._planned_alike(graph, held_to, values), values or {}, self._shadow
         bound = self._memory.bindings_for(made, shadow.values)
         addresses = {name: bound[name].address if name in bound else 0 for name in (*made.buffers, *made.events)}
         before = Side(self._plan, shadow.nodes, shadow.values)
@@ -242,6 +244,16 @@ class ExecUpdates(ExecLife):
             raise refusal(found)
         self._begin_anew(made, given, bound)
         return WholeUpdate(graph.name, True, tuple(found), changes)
+
+    def _planned_alike(self, graph: Definition, held_to: Targets, values: Mapping[str, Any] | None) -> Plan:
+        """The plan of a graph: with the lanes of this exec if it has the same nodes and edges, else with its own."""
+        made, lanes = plan(graph), self._plan.lanes
+        alike = laned_alike(graph, made, self._plan, held_to)
+        if alike is not None or lanes.asked is None:
+            return alike or made
+        names = {node.name for node in made.nodes}
+        durations = {name: duration for name, duration in lanes.durations.items() if name in names}
+        return plan(graph, lanes=lanes.asked, durations=durations, values=values, target=held_to)
 
     def enable(self, *names: str, scope: str | None = None, tag: str | None = None) -> Switched:
         """Let nodes run again in the launches that follow; the arguments are those of `disable`."""

@@ -20,13 +20,12 @@ from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import threads
 from graphdsl.errors import DriverError, GraphdslError, UpdateError
-from graphdsl.plan import plan
+from graphdsl.plan import LanePlan, Lanes, plan
 from graphdsl.run.calls import Call
 from graphdsl.run.debug import debug
 from graphdsl.run.debug_report import DebugReport
 from graphdsl.run.devices import targets
 from graphdsl.run.exec_updates import ExecUpdates
-from graphdsl.run.planned import refuse_planned
 from graphdsl.run.stream import stream_handle
 from graphdsl.run.turns import in_turn
 
@@ -34,7 +33,12 @@ _logger = logging.getLogger("graphdsl")
 
 
 def instantiate(
-    definition: Definition, device: Driver, values: Mapping[str, Any] | None = None, *, share_memory: bool = True
+    definition: Definition,
+    device: Driver,
+    values: Mapping[str, Any] | None = None,
+    *,
+    lanes: Lanes = None,
+    durations: Mapping[str, float] | None = None,
 ) -> GraphExec:
     """Make an exec of a definition on a device.
 
@@ -46,8 +50,8 @@ def instantiate(
         Where it runs.
     values : dict of str to number, optional
         Values of params by name, instead of their defaults.
-    share_memory : bool
-        Let arrays share bytes where the plan allows it.
+    lanes, durations : optional
+        How many lanes its nodes are threaded onto, and what they take; see `graphdsl.plan.plan`.
 
     Raises
     ------
@@ -63,8 +67,10 @@ def instantiate(
             value=f"{device!r} of type {type(device).__name__}",
             remedy="Pass graphdsl.cuda(0) or graphdsl.emulator(), or nothing for the default.",
         )
-    check(definition, target=targets(device, definition.devices), values=values).raise_for_errors()
-    return GraphExec(plan(definition, share_memory=share_memory), device, values or {})
+    target = targets(device, definition.devices)
+    check(definition, target=target, values=values).raise_for_errors()
+    made = plan(definition, lanes=lanes, durations=durations, values=values, target=target)
+    return GraphExec(made, device, values or {})
 
 
 class GraphExec(ExecUpdates):
@@ -130,6 +136,11 @@ class GraphExec(ExecUpdates):
     def calls(self) -> tuple[Call, ...]:
         """The driver calls that built the exec, or updated it from a graph last, in order; the same on every driver."""
         return self._log.calls()
+
+    @property
+    def lanes(self) -> LanePlan:
+        """How its nodes were threaded onto lanes, and why; printed, it says so in words."""
+        return self._plan.lanes
 
     @property
     def graph_handle(self) -> int:
@@ -291,12 +302,6 @@ class GraphExec(ExecUpdates):
             A NumPy array over host memory of the exec, a `DeviceArray` over its device memory, an event of its own, the
             owner of an external operand, or the value of a param. Host memory is written and read while no launch is
             in flight.
-
-        Raises
-        ------
-        UpdateError
-            If there is no such operand, or nothing to be had between launches: of a condition, of an array that a node
-            allocates, and of a planned array (`Plan.planned`), which others have the bytes of then.
         """
         if not isinstance(name, str):
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
@@ -319,8 +324,6 @@ class GraphExec(ExecUpdates):
                 remedy="Copy it to another array with a memcpy node before it is freed.",
                 location=buffer.location,
             )
-        if name in self._plan.planned:
-            refuse_planned(buffer)
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
         synchronize = partial(self._settle, buffer.device)

@@ -18,6 +18,7 @@ from graphdsl.drivers.base import Driver
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import Location, UpdateError, describe, text_of
 from graphdsl.plan import Plan
+from graphdsl.plan.ends import is_end
 from graphdsl.plan.levels import PORTS
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import Needs, Parts, gather
@@ -26,7 +27,6 @@ from graphdsl.run.captured import NoUpdateError
 from graphdsl.run.changes import CHANGES
 from graphdsl.run.emit import Handles, begin, blame_handle, fill, node_of
 from graphdsl.run.fields import NodeChange, blame_changes, field_changes
-from graphdsl.run.planned import let_share
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow
 from graphdsl.run.templates import Shared
@@ -118,7 +118,7 @@ def mismatches(before: Side, after: Side, bound: Collection[str]) -> list[Mismat
     found += _other_operands(before.plan, after.plan, bound)
     for old, new in _pairs(before, after):
         found += _fixed(old, new, before.values, after.values)
-    return found
+    return found or list(_other_lanes(before.plan, after.plan))
 
 
 def node_changes(before: Side, after: Side, disabled: Collection[str] = ()) -> tuple[NodeChange, ...]:
@@ -137,7 +137,7 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[Node, Node]]:
 
 
 def _other_nodes(before: Plan, after: Plan) -> Iterator[Mismatch]:
-    old, new = ({node.name: node for node in plan.nodes} for plan in (before, after))
+    old, new = ({node.name: node for node in plan.nodes if not is_end(node)} for plan in (before, after))
     for name, node in old.items():
         if name not in new:
             yield Mismatch(name, "kind", node.kind, None, "the graph has no node of this name", node.location)
@@ -154,6 +154,14 @@ def _other_edges(before: Plan, after: Plan) -> Iterator[Mismatch]:
         if ports[0] != ports[1]:
             field = f"edge {source} -> {target}"
             yield Mismatch(target, field, *ports, "an update keeps the edges", locations[target])
+
+
+def _other_lanes(before: Plan, after: Plan) -> Iterator[Mismatch]:
+    """What a plan added, where that cannot be kept: a node that others wait for may wait for something itself now."""
+    old, new = before.lanes, after.lanes
+    if (old.edges, [level.ends for level in old.levels]) != (new.edges, [level.ends for level in new.levels]):
+        rule = "an update keeps the edges that the plan added, and a node that others wait for may wait itself now"
+        yield Mismatch(None, "lanes", str(old), str(new), rule, None)
 
 
 def _edges(plan: Plan) -> dict[tuple[str, str], str]:
@@ -173,8 +181,6 @@ def _other_operands(before: Plan, after: Plan, bound: Collection[str]) -> Iterat
         if name not in bound and not getattr(operand, "allocated", False):
             was = before.operands.get(name)
             rule = "an update makes no memory and no events" if was is None else "an update keeps what the exec has"
-            if was is not None and (name in before.planned or name in after.planned):
-                rule = "an update keeps the plan of memory, and which arrays share bytes would change"
             old = None if was is None else repr(was)
             yield Mismatch(None, f"operand {name!r}", old, repr(operand), rule, operand.location)
 
@@ -293,9 +299,7 @@ def take_over(
             raise
         log.add("cuGraphExecUpdate", made.name)
         release = parts.held.replace(resources.pop_all())
-    taken = _with(parts, needs, shadow)
-    let_share(made, taken.sender, needs.values)
-    return taken, release
+    return _with(parts, needs, shadow), release
 
 
 def _with(parts: Parts, needs: Needs, shadow: Shadow) -> Parts:

@@ -6,7 +6,7 @@ This module must not judge what came of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -128,7 +128,7 @@ class Trial:
         self._chooser.begin(rank, look_at, lambda: seen.append(self._contents(self.buffers)))
         failure = self._launch()
         if failure is None:
-            self._chooser.note_left([])
+            self._chooser.note_left(set())
         memory = self._contents(self._start)
         return Outcome(self._chooser.taken, self._chooser.within, memory, failure, seen[0] if seen else None)
 
@@ -198,8 +198,7 @@ def _built(graph: Definition, device: Emulator, values: Mapping[str, Any] | None
     report = check(graph, target=targets(device, graph.devices), values=values)
     left = [found for found in report if not found.code.startswith(_AUDIT)]
     Report(left, graph=report.graph, target=report.target).raise_for_errors()
-    made = plan(graph, share_memory=False)  # what lies between nodes is compared, too
-    return GraphExec(made, device, values or {}, bound=stand_ins(graph, device))
+    return GraphExec(plan(graph), device, values or {}, bound=stand_ins(graph, device))
 
 
 def _converted(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -238,25 +237,28 @@ class _Chooser:
         self._look_at = look_at
         self._look = look
         self._turns: Counter[str] = Counter()
-        self._left: list[Handle] = []
+        self._ranks: dict[Handle, Any] = {}  # of what is ready
 
     def __call__(self, ready: Sequence[Handle]) -> Handle:
-        self.note_left(ready)
+        present = set(ready)
+        self.note_left(present)
         if len(self.taken) == self._look_at:
             self._look()
-        handle = min(ready, key=lambda handle: self._rank(self._step(handle)))
-        self._left = [other for other in ready if other != handle]
+        for handle in present - self._ranks.keys():
+            self._ranks[handle] = self._rank(self._step(handle))
+        handle = min(ready, key=self._ranks.__getitem__)
+        del self._ranks[handle]
         self.taken.append(self._next_step(handle))
         return handle
 
-    def note_left(self, ready: Sequence[Handle]) -> None:
+    def note_left(self, ready: Set[Handle]) -> None:
         """Note what was ready, has not been chosen, and is not ready any more: it ran in the wait of the last node."""
-        present = set(ready)
-        for handle in self._left:
-            if handle not in present:
-                step = self._next_step(handle)
-                self.taken.insert(-1, step)
-                self.within[step] = self.taken[-1]
+        left = self._ranks.keys() - ready
+        for handle in [handle for handle in self._ranks if handle in left] if left else ():
+            del self._ranks[handle]
+            step = self._next_step(handle)
+            self.taken.insert(-1, step)
+            self.within[step] = self.taken[-1]
 
     def _next_step(self, handle: Handle) -> Step:
         step = self._step(handle)

@@ -24,7 +24,7 @@ def test_graphs_are_acyclic_and_no_wider_than_they_say(group, specs):
 
 
 def test_every_kernel_is_seen_to_run():
-    with build(chains(5, 2, SHORT), 3).instantiate(gd.emulator()) as graph_exec:
+    with build(chains(5, 2, SHORT), 3).instantiate(gd.emulator(), lanes=None) as graph_exec:
         require_all_run(graph_exec)
         graph_exec.disable("node00003")
         with pytest.raises(RuntimeError, match="1 of 5"):
@@ -38,6 +38,6 @@ def test_ends_are_before_and_behind_all_others(kind, inside):
     order = list(nx.topological_sort(graph.dag))
     assert (order[0], order[-1]) == ("first", "last")
     assert nx.is_weakly_connected(graph.dag)
-    with graph.instantiate(gd.emulator()) as graph_exec:
+    with graph.instantiate(gd.emulator(), lanes=None) as graph_exec:
         graph_exec["ends"].copy_from_host(np.zeros(4, np.float32))
         require_all_run(graph_exec)

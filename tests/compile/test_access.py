@@ -722,3 +722,54 @@ def test_code_that_branches_without_end_is_given_up(monkeypatch):
     monkeypatch.setattr(access, "_MOST_STEPS", 3)
     (x, _, _) = infer(as_kernel(zipped), (VECTOR, VECTOR, VECTOR))
     assert x.why.endswith("_TooLong: it branches too much to be followed")
+
+
+def made(store):
+    """Two functions of one code, each with a closure of its own."""
+
+    @cuda.jit(device=True)
+    def function(x, y):
+        store(x, y)
+
+    return function
+
+
+def first_of(x, y):
+    x[0] = 1
+
+
+def second_of(x, y):
+    y[0] = 1
+
+
+one, other = made(cuda.jit(device=True)(first_of)), made(cuda.jit(device=True)(second_of))
+
+
+def by_closures(x, y):
+    one(x, y)
+    other(x, y)
+
+
+def test_closures_of_one_code_are_told_apart():
+    assert told(by_closures, VECTOR, VECTOR) == "w w"
+
+
+UNSIGNED = ["y[n - m] = 1", "y[-n] = 1", "y[min(n - m, 5)] = 1", "y[(n + m) - 1] = 1"]
+
+
+@pytest.mark.parametrize("line", UNSIGNED)
+def test_unsigned_numbers_wrap_or_become_floats_and_tell_no_place(line):
+    namespace = {}
+    exec(f"def kernel(y, n, m):\n    {line}\n", namespace)
+    (y,) = infer(as_kernel(namespace["kernel"]), (VECTOR, types.uint32, types.uint32))
+    assert (y.writes, y.write_ranges) == (True, None)
+
+
+def test_nothing_is_learned_from_a_comparison_with_what_may_wrap():
+    def kernel(y, n, m, i):
+        if n - m > i:
+            y[i] = 1
+
+    (y,) = infer(as_kernel(kernel), (VECTOR, types.uint32, types.uint32, COUNT))
+    ((range_,),) = [y.write_ranges]
+    assert range_.low == range_.high, "the argument itself, and nothing else"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -58,11 +59,12 @@ HELPERS = {"cuda": cuda, "put": put, "pick": pick, "shift": shift, "twice": twic
 
 
 class Trace:
-    """Bytes of each argument that are read, and that are written."""
+    """Bytes of each argument that are read, and that are written; and by what: "plain", or an atomic operation."""
 
     def __init__(self) -> None:
         self.read: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(512, bool))
         self.written: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(512, bool))
+        self.kinds: dict[str, set[str]] = defaultdict(set)
 
     def note(self, kind: dict[str, np.ndarray], array: Any, key: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
@@ -70,6 +72,9 @@ class Trace:
         if not isinstance(key, str):
             view = view[keys if Ellipsis in keys else (*keys, ...)]
         if view.size and array._region.kind == "argument":
+            by = sys._getframe(2).f_code  # Numba's simulator does atomic operations in methods of their names
+            plain = not by.co_filename.endswith("kernelapi.py")
+            self.kinds[arrays.root_of(array._label)].add("plain" if plain else by.co_name)
             start = view.ctypes.data - array._region.data.ctypes.data
             shape, strides = (*view.shape, view.dtype.itemsize), (*view.strides, 1)
             np.ndarray(shape, bool, kind[arrays.root_of(array._label)], start, strides)[...] = True
@@ -161,6 +166,8 @@ def assert_covered(text: str, values: dict[str, int], grid: int, block: int, lit
                     allowed[start:stop] = True
             strays = np.flatnonzero(happened & ~allowed)
             assert not len(strays), f"{name} {what} bytes {strays.tolist()}, told {found}, in\n{text}"
+        claimed = {each.atomic for each, _ in found if each.array is operand and each.atomic is not None}
+        assert not claimed or trace.kinds[name] <= claimed, f"{name} is {trace.kinds[name]}, told {found}, in\n{text}"
 
 
 class Writer:
@@ -433,6 +440,16 @@ def shown(text):
 @shown(COUNTED_DOWN)
 def test_nothing_is_touched_that_was_not_told(text, values, grid, block, literal):
     assert_covered(text, values, grid, block, literal)
+
+
+def test_the_watch_tells_atomic_operations_apart():
+    lines = ("cuda.atomic.add(x, 1, 2)", "cuda.atomic.max(y, 1, 2)", "y[0] = 1", "cuda.atomic.add(m[1:], (0, 0), 2)")
+    text = "".join(f"    {line}\n" for line in lines)
+    told, trace = judged(text, SOME, 1, 1, True)
+    assert {name: trace.kinds[name] for name in "xym"} == {"x": {"add"}, "y": {"max", "plain"}, "m": {"add"}}
+    _, found = told["x"]
+    atomic = {each.array: each.atomic for each, _ in found}
+    assert [atomic[told[name][0]] for name in "xym"] == ["add", None, "add"]
 
 
 def test_the_watch_sees_what_is_done():

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from graphdsl.declare.definition import Definition
 from graphdsl.errors import DeclarationError
-from graphdsl.plan.worth import Costs, worth_it
+from graphdsl.plan.costs import Costs
+from graphdsl.plan.worth import worth_it
 
-COSTS = Costs(stream_launch=30, graph_launch=2, graph_launch_node=0.01, branch=1, node_gap=0.5, build_node=24)
+COSTS = Costs(stream_launch=30, graph_launch=2, graph_launch_node=0.01, first=1, last=0.5, node_gap=0.5, build_node=24)
 
 
 def kernels(names, edges=()):
@@ -54,13 +55,13 @@ def test_a_graph_gains_by_running_nodes_side_by_side():
     assert worth.critical_path == ("a", "c", "d")
     assert worth.path == pytest.approx(100 + 1000 + 100 + 3 * 0.5)
     assert worth.work == pytest.approx(2100 + 4 * 0.5)
-    assert worth.graph_processor == pytest.approx(2 + 4 * 0.01 + 1)  # one branch more
+    assert worth.graph_processor == pytest.approx(2 + 4 * 0.01)  # forks and joins cost nothing
     assert not worth.launch_bound
     assert "worth it: nodes can run side by side" in str(worth)
 
 
 def test_a_wide_graph_of_nothing_costs_more_than_it_saves():
-    cheap = Costs(stream_launch=0.5, graph_launch=2, branch=1, node_gap=0.5)
+    cheap = Costs(stream_launch=0.5, graph_launch=2, first=1, last=0, node_gap=0.5)
     worth = worth_it(kernels([f"k{i}" for i in range(100)]), default=0.0, costs=cheap)
     assert worth.saved < 0
     assert "The graph costs 51.2 µs a run: its launch alone takes 101 µs of processor time" in str(worth)

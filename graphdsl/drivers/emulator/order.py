@@ -5,6 +5,7 @@ This module must not know what nodes do.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 import random
@@ -52,10 +53,11 @@ class Ready(Generic[Level]):
         self._order = order
         self._rng = rng
         self._number = itertools.count()  # of equal ranks the first comes first
-        self._heap: list[tuple[Any, int, Handle, Level]] = []
+        self._entries: list[tuple[Any, int, Handle, Level]] = []  # a heap; for a callable sorted, as its handles are
+        self._handles: list[Handle] = []
 
     def __bool__(self) -> bool:
-        return bool(self._heap)
+        return bool(self._entries)
 
     def add(self, place: Place, handle: Handle, level: Level, later: bool = False) -> None:
         """Add a node of a level that is ready from now on.
@@ -67,7 +69,13 @@ class Ready(Generic[Level]):
         later : bool
             True for one that was taken, and was put off: it comes again, behind all others unless orders are drawn.
         """
-        heapq.heappush(self._heap, (self._rank(place, later), next(self._number), handle, level))
+        entry = self._rank(place, later), next(self._number), handle, level
+        if self._choose is None:
+            heapq.heappush(self._entries, entry)
+        else:
+            where = bisect.bisect(self._entries, entry)
+            self._entries.insert(where, entry)
+            self._handles.insert(where, handle)
 
     def _rank(self, place: Place, later: bool) -> Any:
         if self._order == "random":
@@ -76,8 +84,10 @@ class Ready(Generic[Level]):
 
     def discard(self, handle: Handle) -> None:
         """Forget a node, if it is here."""
-        self._heap = [entry for entry in self._heap if entry[2] != handle]
-        heapq.heapify(self._heap)
+        self._entries = [entry for entry in self._entries if entry[2] != handle]
+        self._handles = [other for other in self._handles if other != handle]
+        if self._choose is None:
+            heapq.heapify(self._entries)
 
     def take(self) -> tuple[Level, Handle]:
         """The next node, and its level.
@@ -88,16 +98,16 @@ class Ready(Generic[Level]):
             If a callable chose one that is not ready.
         """
         if self._choose is None:
-            _, _, handle, level = heapq.heappop(self._heap)
+            _, _, handle, level = heapq.heappop(self._entries)
             return level, handle
-        self._heap.sort()
-        handles = [handle for _, _, handle, _ in self._heap]
-        wanted = self._choose(handles)
-        if wanted not in handles:
+        wanted = self._choose(tuple(self._handles))
+        if wanted not in self._handles:
             raise Problem(
-                f"the order of the emulator chose {wanted!r}, and ready are {', '.join(map(hex, handles))}",
+                f"the order of the emulator chose {wanted!r}, and ready are {', '.join(map(hex, self._handles))}",
                 LAUNCH_FAILED,
                 "Give one of the handles that it is called with.",
             )
-        _, _, handle, level = self._heap.pop(handles.index(wanted))  # what is sorted stays a heap
+        where = self._handles.index(wanted)
+        del self._handles[where]
+        _, _, handle, level = self._entries.pop(where)
         return level, handle
