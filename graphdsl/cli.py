@@ -75,6 +75,7 @@ Target = Annotated[
     str, typer.Option("--target", "-t", help="Compute capability, such as sm_80; of several devices, sm_90,sm_80.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+LanesOf = Annotated[str, typer.Option("--lanes", metavar="N|auto|none", help="Lanes that nodes are threaded onto.")]
 Operands = Annotated[bool, typer.Option("--operands", help="Draw buffers too.")]
 Access = Annotated[bool, typer.Option("--access", help="Name at each edge what flows along it.")]
 
@@ -132,13 +133,14 @@ def dot(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file, not to stdout.")] = None,
     operands: Operands = False,
     access: Access = False,
+    lanes: LanesOf = "none",
 ) -> None:
     """Print a graph in Graphviz' DOT language.
 
     What is wrong is red; exit status 2 if something is.
     """
     graph = _load(file)
-    text = graph.to_dot(operands=operands, access=access)
+    text = graph.to_dot(operands=operands, access=access, lanes=_lanes(lanes))
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -155,6 +157,7 @@ def draw(
     ] = None,
     operands: Operands = False,
     access: Access = False,
+    lanes: LanesOf = "none",
 ) -> None:
     """Draw a graph to a picture, and print its path.
 
@@ -162,7 +165,7 @@ def draw(
     """
     graph = _load(file)
     path = output or Path(re.sub(r"[^\w.-]+", "_", graph.name) + ".svg")
-    typer.echo(graph.draw(path, operands=operands, access=access))
+    typer.echo(graph.draw(path, operands=operands, access=access, lanes=_lanes(lanes)))
     _require_no_errors(graph)
 
 
@@ -171,6 +174,7 @@ def show(
     file: File,
     tree: Annotated[bool, typer.Option("--tree", help="Show a tree instead of levels.")] = False,
     access: Annotated[bool, typer.Option("--access", help="Show what each node reads and writes, instead.")] = False,
+    lanes: LanesOf = "none",
 ) -> None:
     """Show a graph and its operands in the terminal.
 
@@ -185,12 +189,14 @@ def show(
     else:
         _print(terminal.tree(graph) if tree else terminal.levels(graph), terminal.operands(graph))
     _require_no_errors(graph)
+    if lanes != "none":
+        typer.echo(graph.plan(lanes=_lanes(lanes)).lanes)
 
 
 @app.command()
-def trace(file: File, target: Target = "sm_90") -> None:
+def trace(file: File, target: Target = "sm_90", lanes: LanesOf = "auto") -> None:
     """Print the driver calls that build a graph."""
-    for call in _load(file).trace(_targets(target)):
+    for call in _load(file).trace(_targets(target), lanes=_lanes(lanes)):
         typer.echo(call)
 
 
@@ -203,6 +209,7 @@ def run(
     names: Annotated[
         list[str] | None, typer.Option("--print", metavar="NAME", help="Operand to print; host arrays by default.")
     ] = None,
+    lanes: LanesOf = "auto",
 ) -> None:
     """Launch a graph, and print what it gives.
 
@@ -214,7 +221,7 @@ def run(
     shown = names or [
         name for name, operand in graph.operands.items() if getattr(operand, "space", "device") != "device"
     ]
-    with graph.instantiate(_device(device, graph), values=values) as graph_exec:
+    with graph.instantiate(_device(device, graph), values=values, lanes=_lanes(lanes)) as graph_exec:
         operands = {name: graph_exec[name] for name in shown}  # before the launches: a name may be wrong
         start = time.perf_counter()
         for _ in range(launches):
@@ -409,6 +416,11 @@ def _parameter(text: str) -> tuple[str, Any]:
         raise GraphdslError(
             "it gives a param a number", field="--param", value=text, remedy="Write NAME=VALUE, as in gain=2.0."
         ) from None
+
+
+def _lanes(text: str) -> Any:
+    """What `Graph.instantiate` takes: a number, ``"auto"``, or None for none."""
+    return int(text) if text.isdecimal() else None if text == "none" else text
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -206,6 +206,35 @@ def test_edges_are_marked_if_asked_for(run, command, tmp_path):
     assert "carries y" in (tmp_path / "graph.dot").read_text()
 
 
+WIDE = """
+    import graphdsl as gd
+
+    g = gd.Graph("wide")
+    x = g.device_array("x", (24, 8), "f4")
+    for row in range(24):
+        g.memset(x[row], 0, name=f"clear{row:02}")
+"""
+
+
+def test_lanes_are_shown_drawn_and_traced(run):
+    assert "'wide': 4 lanes" in run(WIDE, "show", "--lanes", "4")[1]
+    assert run(WIDE, "dot", "--lanes", "4")[1].count("a lane: added by the plan") == 20
+    assert "a lane" not in run(WIDE, "dot")[1]
+    assert "cuGraphAddDependencies" not in run(WIDE, "trace", "--lanes", "none")[1]
+    assert "begin -> clear00" in run(WIDE, "trace")[1]
+    assert run(WIDE, "run", "--device", "emulator", "--lanes", "2")[0] == 0
+    status, _, said = run(WIDE, "draw", "--lanes", "many")
+    assert status == 2
+    assert "lanes are a number of 1 or more" in said
+
+
+def test_bench_knows_its_names(run, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", "roads"])
+    assert ended.value.code == 2
+    assert "there is no such benchmark" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["dot", "draw", "show"])
 def test_a_wrong_graph_is_shown_all_the_same(run, command, tmp_path):
     status, said, problem = run(CYCLE, command)

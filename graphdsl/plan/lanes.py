@@ -167,7 +167,7 @@ class _Planner:
     def level(self, which: int) -> _Done:
         """What is to be done at a level."""
         level = self._levels[which]
-        if isinstance(self._lanes, int):
+        if isinstance(self._lanes, int) and _chains(level.stop - level.start, level.edges) > self._lanes:
             return self._narrowed(which, self._lanes)
         found = self._branches[which]
         if level.owner >= 0 and isinstance(self._nodes[level.owner], ChildNode):
@@ -176,7 +176,7 @@ class _Planner:
         if cost < _LEAST_SAVED:
             return _left(level, f"{_text(found)} cost {cost:.1f} µs")
         if self._several:
-            return _left(level, "on several devices nodes are threaded if a number of lanes is asked for")
+            return _left(level, "it is on several devices, whose nodes are threaded if a number of lanes is asked for")
         return self._best(which)
 
     @cached_property
@@ -238,10 +238,6 @@ class _Planner:
     def _narrowed(self, which: int, width: int) -> _Done:
         """At most so many lanes, and ends where they pay."""
         level = self._levels[which]
-        count = level.stop - level.start
-        chains = _chains(count, level.edges)
-        if chains <= width:
-            return _left(level, f"its nodes are on {chains} chains")
         groups, look = self._groups(which), self._looks[which]
         if all(group is None for group in groups):
             return _left(level, "it has no nodes that surely end, and could be waited for")
@@ -258,7 +254,7 @@ class _Planner:
         if not self._pays(before, after):
             return _left(level, f"{_text(found)} cost {before.launch:.1f} of {before.total:.1f} µs", before)
         spared = self._costs.fork * (max(found) - CANDIDATES[0])
-        if level.owner < 0 and ends == (True, True) and spared > (1 - _CLEAR) * after.total:
+        if self._lanes == "auto" and level.owner < 0 and ends == (True, True) and spared > (1 - _CLEAR) * after.total:
             groups = self._groups(which)
             width = self._weighed(which, groups)
             if width is not None:

@@ -23,6 +23,7 @@ from graphdsl.declare.nodes import AllocNode, FreeNode, KernelNode, named_operan
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import CallbackError, DriverError, GraphdslError, Location
 from graphdsl.plan import Level, Plan, plan
+from graphdsl.plan.ends import is_end
 from graphdsl.run.blocks import DeviceBlock
 from graphdsl.run.build import Needs, Parts
 from graphdsl.run.callbacks import HostCalls
@@ -115,7 +116,7 @@ class _Stepper:
 
     def _run(self, index: int) -> bool:
         node = self._parts.shadow.nodes[index]
-        if index in self._parts.shadow.disabled:
+        if index in self._parts.shadow.disabled or is_end(node):
             return True
         self._begun_in_order[index] = None
         if self._observe is not None:
@@ -214,7 +215,8 @@ class _Stepper:
 
     def report(self) -> DebugReport:
         """What came of each node."""
-        order = dict.fromkeys([*self._begun_in_order, *range(len(self._plan.nodes))])
+        declared = (index for index, node in enumerate(self._plan.nodes) if not is_end(node))
+        order = dict.fromkeys([*self._begun_in_order, *declared])
         return DebugReport(self._name, self._device.name, tuple(map(self._run_of, order)), self._error)
 
     def _run_of(self, index: int) -> NodeRun:

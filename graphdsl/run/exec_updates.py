@@ -22,6 +22,7 @@ from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.plan import Plan, plan
 from graphdsl.plan.alike import laned_alike
+from graphdsl.plan.ends import is_end
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import param_values
 from graphdsl.run.calls import CallLog
@@ -308,9 +309,10 @@ class ExecUpdates(ExecLife):
                 field="names",
                 remedy='Pass names, patterns, a scope or a tag; "*" stands for all nodes.',
             )
-        indices = selected(self._shadow.nodes, names, scope=scope, tag=tag, error=UpdateError)
+        nodes = self._shadow.nodes
+        indices = selected(nodes, names, scope=scope, tag=tag, error=UpdateError)
         with self._noting_loss():
-            return self._switches.switch(indices, enabled)
+            return self._switches.switch([index for index in indices if not is_end(nodes[index])], enabled)
 
     def _switch_one(self, index: int, enabled: bool) -> None:
         self._require_usable()

@@ -164,6 +164,16 @@ def test_nodes_with_errors_are_red_with_their_codes():
     assert parsed(dot_text).nodes["run"]["tooltip"].endswith(r"\nerrors: GD204 GD201")
 
 
+def test_edges_of_a_plan_are_dashed_and_counted():
+    graph = chain("a", "b", "c")
+    names = list(graph.dag)
+    found = parsed(to_dot(graph, planned=[(names[0], names[2])]))
+    assert found.edges[names[0], names[2]]["style"] == "dashed"
+    assert "lane" in found.edges[names[0], names[2]]["tooltip"]
+    assert "1 edge added by the plan (dashed)" in to_dot(graph, planned=[(names[0], names[2])])
+    assert "added by the plan" not in to_dot(graph)
+
+
 def test_warnings_and_findings_without_a_node_change_nothing():
     harmless = [finding("run", severity="warning"), finding("run", severity="advice"), finding()]
     assert to_dot(demo(), findings=harmless) == to_dot(demo())

@@ -96,6 +96,13 @@ def test_the_device_of_the_plan_counts():
     assert made.before.makespan > 1000
 
 
+def test_a_number_of_lanes_that_is_no_bound_gets_ends_all_the_same():
+    made = wide(64).plan(lanes=64).lanes
+    assert made.width is None
+    assert made.ends == (True, True)
+    assert wide(4).plan(lanes=64).lanes.ends == (False, False)
+
+
 def test_several_devices_are_left_alone_by_themselves_and_threaded_each_for_itself():
     graph = gd.Graph()
     for device in (0, 1):
