@@ -315,12 +315,16 @@ _HANDLERS: dict[int, Handler] = {
     id(builtins.iter): lambda analysis, args, named, used: analysis.iterator(args[0]),
     **{id(function): _untouched for function in (builtins.isinstance, builtins.type)},
     **{id(function): _pure for function in (bool, float, complex, abs, round, pow, divmod, print, str)},
-    **{id(getattr(cuda, name)): _across for name in _ACROSS},
-    **{id(getattr(cuda, name)): _pure for name in _PURE},
+    **{id(getattr(cuda, name)): _across for name in _ACROSS if hasattr(cuda, name)},
+    **{id(getattr(cuda, name)): _pure for name in _PURE if hasattr(cuda, name)},
     **{id(getattr(cuda.atomic, name)): _atomic(name.rstrip("_")) for name in vars(cuda.atomic) if name[0] != "_"},
     **{id(space.array): _own_array for space in (cuda.shared, cuda.local)},
-    **{id(getattr(cuda, name)): _cached_load for name in ["ldca", "ldcg", "ldcs", "ldlu", "ldcv"]},
-    **{id(getattr(cuda, name)): _cached_store for name in ["stcg", "stcs", "stwb", "stwt"]},
+    **{
+        id(getattr(cuda, name)): _cached_load
+        for name in ["ldca", "ldcg", "ldcs", "ldlu", "ldcv"]
+        if hasattr(cuda, name)
+    },
+    **{id(getattr(cuda, name)): _cached_store for name in ["stcg", "stcs", "stwb", "stwt"] if hasattr(cuda, name)},
     **{id(function): _pure for name, function in vars(math).items() if callable(function)},
 }
 _WIDE = (np.int64, np.intp, types.int64)

@@ -107,7 +107,7 @@ def _holds(operand: Any, array: Array) -> bool:
 
 def _unread(node: Node) -> str:
     if isinstance(node, KernelNode) and not isinstance(node.kernel, SourceKernel):
-        return "its arguments do not fit the kernel"
+        return "its arguments do not fit the kernel, or NUMBA_ENABLE_CUDASIM is set"
     what = "a kernel that is not Numba's" if isinstance(node, KernelNode) else f"a {node.kind} function"
     return f"nobody reads {what}: say it with reads= and writes="
 
@@ -213,6 +213,10 @@ def _inferred(node: Node) -> _Found | None:
         memo = _memos.setdefault(node.kernel, {})
     found = memo.get(id(types))
     if found is None or found.types is not types or not found.reads.unchanged():
+        from numba.cuda import config
+
+        if config.ENABLE_CUDASIM:  # Numba's simulator stands where the code would be read
+            return None
         from graphdsl.compile.access import infer
         from graphdsl.compile.reads import Reads
 

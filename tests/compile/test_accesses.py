@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -221,6 +222,19 @@ helper = first
 @cuda.jit
 def by_global(x, y):
     helper(x, y)
+
+
+def test_numbas_simulator_leaves_kernels_unknown():
+    code = """
+import numpy as np
+import graphdsl as gd
+from graphdsl.compile.accesses import accesses
+g = gd.Graph("g")
+x = g.device_array("x", 4, np.float32)
+(found,) = accesses(g.kernel(lambda x: None, grid=1, block=1, args=x))
+assert (found.reads, found.writes, found.known) == (True, True, False)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"})
 
 
 def test_numba_is_not_imported_for_graphs_without_kernels():
