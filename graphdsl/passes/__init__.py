@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphdsl.passes.changes import Change, Changes, Named
+from graphdsl.passes.dead import eliminate_dead
 from graphdsl.passes.fusion import fuse_elementwise
 from graphdsl.passes.reduction import transitive_reduction
 from graphdsl.passes.rewrite import GraphType
 
-__all__ = ["Change", "Changes", "Named", "apply", "fuse_elementwise", "transitive_reduction"]
+__all__ = ["Change", "Changes", "Named", "apply", "eliminate_dead", "fuse_elementwise", "transitive_reduction"]
 
 
 def apply(graph: GraphType, passes: Iterable[Callable[[Any], tuple[Any, Changes]]]) -> tuple[GraphType, Changes]:
