@@ -1,4 +1,4 @@
-"""The command line: ``graphdsl check|dot|draw|show|trace|run|debug|orders|bench|doctor``.
+"""The command line: ``graphdsl check|dot|draw|show|passes|trace|run|debug|orders|bench|doctor``.
 
 Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
 stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -57,6 +58,7 @@ app = typer.Typer(
       graphdsl draw demo.py -o demo.png   a picture
       graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
       graphdsl show demo.py --access      what each node reads and writes
+      graphdsl passes demo.py --reduce    the edges that others imply
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
       graphdsl debug demo.py              run it node by node, and name the node that fails
@@ -191,6 +193,35 @@ def show(
     _require_no_errors(graph)
     if lanes != "none":
         typer.echo(graph.plan(lanes=_lanes(lanes)).lanes)
+
+
+@app.command()
+def passes(
+    file: File,
+    reduce: Annotated[bool, typer.Option("--reduce", help="Drop the edges that others imply.")] = False,
+    fuse: Annotated[bool, typer.Option("--fuse", help="Make one kernel of elementwise nodes in a chain.")] = False,
+    dead: Annotated[
+        list[str] | None,
+        typer.Option("--dead", metavar="NAME", help="Drop what this output does not follow from; repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw the new graph: .svg, .png, .pdf or .dot.")
+    ] = None,
+) -> None:
+    """Transform a graph, and say what was changed.
+
+    In this order: what is dead is dropped, then nodes are fused, then edges are dropped.
+    """
+    asked = [
+        partial(gd.passes.eliminate_dead, outputs=dead) if dead else None,
+        gd.passes.fuse_elementwise if fuse else None,
+        gd.passes.transitive_reduction if reduce else None,
+    ]
+    graph, changes = gd.passes.apply(_load(file), [each for each in asked if each is not None])
+    typer.echo(changes)
+    typer.echo(repr(graph))
+    if output is not None:
+        typer.echo(graph.draw(output))
 
 
 @app.command()

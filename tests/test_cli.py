@@ -247,6 +247,39 @@ def test_a_wrong_graph_is_shown_all_the_same(run, command, tmp_path):
 # trace, run
 
 
+FUSIBLE = """
+    import numpy as np
+
+    import graphdsl as gd
+
+    @gd.elementwise
+    def scale(x, gain):
+        return x * gain
+
+    g = gd.Graph("demo")
+    x, t, y, z = (g.device_array(name, 64, np.float32) for name in "xtyz")
+    clear = g.memset(x, 0, name="clear")
+    first = g.elementwise(scale, t, (x, 2.0), name="first")
+    second = g.elementwise(scale, y, (t, 2.0), name="second")
+    other = g.memset(z, 0, name="other")
+    clear >> first >> second >> other
+    clear >> second
+"""
+
+
+def test_passes_say_what_they_changed(run, tmp_path):
+    status, said, _ = run(FUSIBLE, "passes", "--fuse", "--reduce", "--dead", "y", "-o", "small.dot")
+    assert status == 0
+    kinds = [line.partition(":")[0] for line in said.splitlines()]
+    assert kinds[:-2] == ["node dropped", "operand dropped", "nodes fused", "operand dropped"]
+    assert said.splitlines()[-2:] == ["<Graph 'demo': 2 nodes, 1 edges>", "small.dot"]
+    assert "first+second" in (tmp_path / "small.dot").read_text()
+    assert run(FUSIBLE, "passes", "--reduce")[1].startswith("edge dropped: clear (")
+    assert run(GRAPH, "passes", "--reduce")[1].startswith("nothing to change\n")
+    assert run(CYCLE, "passes", "--reduce")[0] == 2
+    assert run(GRAPH, "passes", "--dead", "nothing")[0] == 2
+
+
 def test_orders_says_that_the_result_is_the_same(run):
     status, output, _ = run(GRAPH, "orders")
     assert (status, output) == (0, "demo gives the same in its only order\n")
@@ -473,7 +506,7 @@ def test_every_command_fits_the_list_in_the_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(listed.strip().splitlines()) == 10
+    assert len(listed.strip().splitlines()) == 11
     assert "..." not in listed
 
 

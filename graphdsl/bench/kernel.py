@@ -49,3 +49,8 @@ def chase(following, count):
     at = following[following[following[following[at]]]]
     if cuda.grid(1) == 0 or at < 0:  # never less: but then every thread must know it
         count[0] += float32(1)
+
+
+def affine(x, factor, term):
+    """``x * factor + term``, for each element of what is fused."""
+    return x * factor + term

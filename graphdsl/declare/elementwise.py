@@ -348,5 +348,7 @@ def _slot_kind(operand: Any) -> Literal["array", "cell", "scalar"]:
 
 
 def _blocks(size: Extent) -> Extent:
+    if isinstance(size, int):
+        return max(-(-size // BLOCK), 1)
     blocks: Extent = maximum(cdiv(size, BLOCK), 1)  # an empty grid is none; no elements are no work
     return blocks

@@ -6,7 +6,7 @@ pair by pair, the writer moving into the reader, until nothing is left to fuse. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import networkx as nx
@@ -110,27 +110,38 @@ def _users(graph: Definition) -> dict[Any, set[str]]:
     return users
 
 
+class _Touched(NamedTuple):
+    """What a group reads and writes of one buffer, each time that it does."""
+
+    reads: tuple[Array, ...] = ()
+    writes: tuple[Array, ...] = ()
+
+
+_NOTHING = _Touched()
+
+
 class _Group(NamedTuple):
-    """Elementwise nodes that are one kernel: one node at first."""
+    """Elementwise nodes that are one kernel: one node at first.
+
+    Attributes
+    ----------
+    name : str
+        Of the node.
+    parts : tuple of KernelNode
+        The nodes as they were declared.
+    calls : tuple of Call
+        What the kernel calls.
+    memory : dict of Buffer to _Touched
+        The buffers that it works on.
+    shape : tuple
+        That of its elements; one dimension where they are counted in memory order.
+    """
 
     name: str
     parts: tuple[KernelNode, ...]
     calls: tuple[Call, ...]
-
-    def arrays(self) -> Iterator[tuple[Array, bool]]:
-        """The arrays that it works on, each time it does, and whether it writes."""
-        for call in self.calls:
-            yield from ((each, False) for each in call.reads if isinstance(each, Array))
-            yield from ((each, True) for each in call.writes if isinstance(each, Array))
-
-    def of(self, buffer: Buffer, writes: bool) -> list[Array]:
-        """What it reads or writes of a buffer."""
-        return [array for array, written in self.arrays() if array.buffer is buffer and written is writes]
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """That of its elements; one dimension where they are counted in memory order."""
-        return next(array.shape for array, _ in self.arrays() if array.shape)
+    memory: dict[Buffer, _Touched]
+    shape: tuple[Any, ...]
 
 
 class _Fusing:
@@ -144,6 +155,7 @@ class _Fusing:
         self.dag.add_nodes_from(level.dag)
         self.dag.add_edges_from((source, target, dict(data)) for source, target, data in level.dag.edges.data())
         self.groups = {node.name: _group(node) for node in level.nodes if _is_elementwise(node)}
+        self._group_of: dict[str, str] = {}  # of the nodes that were fused
         self.dropped: list[Buffer] = []
         self._dropped_by: dict[str, list[str]] = {}
 
@@ -203,27 +215,34 @@ class _Fusing:
     def _writers(self, group: _Group) -> set[str]:
         """The groups that alone share an array with this one."""
         found = set()
-        for array, written in group.arrays():
-            users = self.users[array.buffer]
-            if not written and len(users) == 2:
-                found |= users - {group.name}
+        for buffer, touched in group.memory.items():
+            if touched.reads:
+                users = self._users(buffer)
+                if len(users) == 2:
+                    found |= users - {group.name}
         return found & self.groups.keys()
+
+    def _users(self, buffer: Buffer) -> set[str]:
+        """The nodes that refer to a buffer, as they are now; none where they are more than two groups have."""
+        users = self.users[buffer]
+        return {self._group_of.get(name, name) for name in users} if len(users) <= 2 * _MOST_CALLS else set()
 
     def _handed_on(self, writer: _Group, reader: _Group) -> list[Buffer]:
         """The arrays that need no memory: the reader reads the elements that the writer writes, and nobody else."""
         found = []
-        for buffer in dict.fromkeys(array.buffer for array, written in writer.arrays() if written):
-            written, read = writer.of(buffer, True), reader.of(buffer, False)
+        for buffer, there in reader.memory.items():
+            here = writer.memory.get(buffer, _NOTHING)
             if (
-                self.users[buffer] == {writer.name, reader.name}
-                and _is_private(buffer)
-                and len(written) == 1
-                and not writer.of(buffer, False)
-                and not reader.of(buffer, True)
-                and all(alike(flattened(each), flattened(written[0])) for each in read)
+                _is_private(buffer)
+                and len(here.writes) == 1
+                and not here.reads
+                and there.reads
+                and not there.writes
+                and self._users(buffer) == {writer.name, reader.name}
+                and all(alike(flattened(each), flattened(here.writes[0])) for each in there.reads)
             ):
                 found.append(buffer)
-        return found
+        return sorted(found, key=lambda buffer: buffer.name)
 
     def _may_join(self, writer: _Group, reader: _Group, handed: list[Buffer]) -> bool:
         one, other = writer.parts[0], reader.parts[0]
@@ -260,13 +279,9 @@ class _Fusing:
 
     def _join(self, writer: _Group, reader: _Group, handed: list[Buffer]) -> _Group:
         name = self._new_name(f"{writer.name}+{reader.name.rpartition('/')[2]}")
-        joined = _Group(name, writer.parts + reader.parts, _joined_calls(writer, reader, handed))
-        for each in (writer, reader):
-            del self.groups[each.name]
-            for part in each.parts:
-                for _, operand in named_operands(part):
-                    self.users[operand] = self.users[operand] - {each.name} | {name}
-        self.groups[name] = joined
+        del self.groups[writer.name], self.groups[reader.name]
+        joined = self.groups[name] = _joined(name, writer, reader, handed)
+        self._group_of.update(dict.fromkeys((part.name for part in joined.parts), name))
         self._merge_edges(writer.name, reader.name, name)
         self.dropped += handed
         before = self._dropped_by.pop(writer.name, []) + self._dropped_by.pop(reader.name, [])
@@ -297,7 +312,28 @@ def _is_elementwise(node: Any) -> bool:
 
 
 def _group(node: Any) -> _Group:
-    return _Group(node.name, (node,), calls_of(node.kernel, node.args))
+    calls = calls_of(node.kernel, node.args)
+    memory: dict[Buffer, _Touched] = {}
+    for call in calls:
+        for operands, written in ((call.reads, False), (call.writes, True)):
+            for array in operands:
+                if isinstance(array, Array):
+                    touched = _Touched((), (array,)) if written else _Touched((array,), ())
+                    memory[array.buffer] = _both(memory.get(array.buffer, _NOTHING), touched)
+    return _Group(node.name, (node,), calls, memory, calls[0].writes[0].shape)
+
+
+def _both(one: _Touched, other: _Touched) -> _Touched:
+    return _Touched(one.reads + other.reads, one.writes + other.writes)
+
+
+def _joined(name: str, writer: _Group, reader: _Group, handed: list[Buffer]) -> _Group:
+    buffers = (buffer for buffer in (*writer.memory, *reader.memory) if buffer not in handed)
+    memory = {
+        buffer: _both(writer.memory.get(buffer, _NOTHING), reader.memory.get(buffer, _NOTHING)) for buffer in buffers
+    }
+    shape = max(writer.shape, reader.shape, key=len)
+    return _Group(name, writer.parts + reader.parts, _joined_calls(writer, reader, handed, shape), memory, shape)
 
 
 def _is_private(buffer: Buffer) -> bool:
@@ -320,15 +356,20 @@ def _shapes_meet(writer: _Group, reader: _Group) -> bool:
 
 def _collide(writer: _Group, reader: _Group, handed: list[Buffer]) -> bool:
     """True if a thread could meet what another one writes: arrays that overlap, and are not the same elements."""
-    for one, one_written in writer.arrays():
-        if one.buffer in handed:
+    others = [buffer for buffer in reader.memory if buffer.external]
+    for buffer, one in writer.memory.items():
+        if buffer in handed:
             continue
-        for other, other_written in reader.arrays():
-            if (one_written or other_written) and _may_overlap(one, other):
-                same = one.shape and other.shape and alike(flattened(one), flattened(other))
-                if not same:
-                    return True
+        near = others if buffer.external else [buffer] if buffer in reader.memory else []
+        for other in (reader.memory[each] for each in near):
+            pairs = (*product(one.writes, other.reads + other.writes), *product(one.reads, other.writes))
+            if any(_may_overlap(*pair) and not _same_elements(*pair) for pair in pairs):
+                return True
     return False
+
+
+def _same_elements(one: Array, other: Array) -> bool:
+    return bool(one.shape and other.shape) and alike(flattened(one), flattened(other))
 
 
 def _may_overlap(one: Array, other: Array) -> bool:
@@ -342,10 +383,9 @@ def _may_overlap(one: Array, other: Array) -> bool:
     return first < stop and start < last
 
 
-def _joined_calls(writer: _Group, reader: _Group, handed: list[Buffer]) -> tuple[Call, ...]:
+def _joined_calls(writer: _Group, reader: _Group, handed: list[Buffer], shape: tuple[Any, ...]) -> tuple[Call, ...]:
     """The calls of both, with temporaries in the place of what the first hands to the second."""
     temporaries = {buffer: Temporary(buffer.dtype) for buffer in handed}
-    shape = max(writer.shape, reader.shape, key=len)
 
     def substituted(operand: Any) -> Any:
         if not isinstance(operand, Array) or not operand.shape:
