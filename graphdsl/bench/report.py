@@ -39,10 +39,10 @@ def to_markdown(results: Results, title: str, picture: str | None = None) -> str
     """
     parts = [
         f"# {title}",
-        "Rendered by `docs/benchmarks/render.py` from the JSON file of the same name. Times are medians; of graphdsl, "
-        "the range of four samples in five stands behind. Compare within one run only.",
+        "Rendered by `docs/benchmarks/render.py` from the JSON file of the same name. Times are medians; of libraries "
+        "ours has the range of four samples in five behind them. Compare within one run only.",
         machine_text(results.machine),
-        *([f"![Times of each library]({picture})"] if picture else []),
+        *([f"![Times of each]({picture})"] if picture else []),
         *(table.to_markdown() for table in tables_of(results)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -84,7 +84,7 @@ def test_the_machine_is_told_in_one_line():
 def test_a_page_is_markdown():
     text = report.to_markdown(results(), "Benchmark: some", "some.png")
     assert text.startswith("# Benchmark: some\n")
-    assert "![Times of each library](some.png)" in text
+    assert "![Times of each](some.png)" in text
     assert "| chain | 1,000 | 4.4 (3.96 to 5.28) | 4 | 8 | 1.10 | 0.55 |" in text
     lines = text.splitlines()
     for i, line in enumerate(lines):
