@@ -1,4 +1,4 @@
-"""The command line: ``graphdsl check|dot|draw|show|passes|trace|run|debug|orders|bench|doctor``.
+"""The command line: ``graphdsl check|dot|draw|show|memory|passes|trace|run|debug|orders|bench|doctor``.
 
 Each command finds a graph in a Python file and calls the public interface; what is wrong becomes one message on
 stderr and exit status 2. Imports that take long stand in the commands that need them. This module must not do
@@ -58,6 +58,7 @@ app = typer.Typer(
       graphdsl draw demo.py -o demo.png   a picture
       graphdsl show demo.py:build --tree  the graph that build() returns, as a tree
       graphdsl show demo.py --access      what each node reads and writes
+      graphdsl memory demo.py             where its arrays lie, and what shares bytes
       graphdsl passes demo.py --reduce    the edges that others imply
       graphdsl trace demo.py              the driver calls that would build it
       graphdsl run demo.py -p gain=2.0    launch it once, on a GPU if there is one
@@ -193,6 +194,28 @@ def show(
     _require_no_errors(graph)
     if lanes != "none":
         typer.echo(graph.plan(lanes=_lanes(lanes)).lanes)
+
+
+@app.command()
+def memory(
+    file: File,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw it to this .svg file, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the arrays of a graph lie, and what they share.
+
+    Nothing is allocated; exit status 2 if something is wrong with the graph.
+    """
+    from graphdsl.draw import terminal
+
+    graph = _load(file)
+    plan = graph.plan()
+    if as_json:
+        typer.echo(json.dumps({str(device or 0): each.to_json() for device, each in plan.memory.items()}, indent=2))
+    else:
+        _print(terminal.memory(plan))
+    if svg is not None:
+        typer.echo(graph.draw_memory(svg), err=as_json)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphdsl.check import Report, check
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.dot import render, to_dot, write
+from graphdsl.draw.memory import write as write_memory
 from graphdsl.plan import Lanes, Plan, plan
 from graphdsl.plan.costs import Costs
 from graphdsl.plan.worth import Worth, worth_it
@@ -113,6 +114,9 @@ class Graph(Definition):
         ...     _ = g.memset(x[row], 0, name=f"clear{row}")
         >>> g.plan(lanes=2).lanes.edges
         (('clear0', 'clear2'), ('clear1', 'clear3'))
+        >>> print(g.plan().memory[None])
+        256 bytes: planned 0 of 0, and 256 of arrays by themselves
+                     0          256  alone    x: nothing reads what node 'clear0' writes
         """
         self.check(target, values=values, compile=False).raise_for_errors()
         return plan(self, lanes=lanes, durations=durations, values=values, target=self._held_to(target))
@@ -158,6 +162,13 @@ class Graph(Definition):
         """
         return write(self.to_dot(operands=operands, access=access, lanes=lanes), path)
 
+    def draw_memory(self, path: str | Path) -> Path:
+        """Draw where device arrays lie, over the steps of the canonical order, to a file ``.svg``; gives the file.
+
+        Each planned array is a box from its first use to its last; no two boxes overlap, in this order or any other.
+        """
+        return write_memory(self.plan(), path)
+
     def _repr_svg_(self) -> str:
         """The drawing, for notebooks."""
         return render(self.to_dot(), "svg").decode()
@@ -169,6 +180,7 @@ class Graph(Definition):
         values: Mapping[str, Any] | None = None,
         lanes: Lanes = "auto",
         durations: Mapping[str, float] | None = None,
+        share_memory: bool = True,
     ) -> GraphExec:
         """Build the graph on a device; see `graphdsl.run.graph_exec.instantiate`.
 
@@ -186,6 +198,9 @@ class Graph(Definition):
         durations : dict of str to float, optional
             GPU time of nodes in microseconds, by name, for the plan of the lanes: from a profiler, or of
             `GraphExec.debug`. Without, it is estimated, and nodes that may take any time are left as they are.
+        share_memory : bool
+            Let device arrays that lie between nodes share bytes, as `plan` says. Without, each has bytes of its own and
+            can be read after a launch: for looking at what a graph does in between.
 
         Returns
         -------
@@ -202,7 +217,7 @@ class Graph(Definition):
         from graphdsl.run.graph_exec import instantiate
 
         device = default_device(self.least_devices) if device is None else device
-        return instantiate(self, device, values, lanes=lanes, durations=durations)
+        return instantiate(self, device, values, lanes=lanes, durations=durations, share_memory=share_memory)
 
     def trace(
         self,

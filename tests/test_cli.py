@@ -199,6 +199,28 @@ def test_show_prints_what_nodes_read_and_write(run):
     assert any(line[:6] == ["fill", "args[0]", "raw", "unknown,", "so", "reads"] for line in lines)
 
 
+def test_memory_prints_where_arrays_lie(run, tmp_path):
+    status, said, _ = run(GRAPH, "memory", "--svg", "arena.svg")
+    assert status == 0
+    assert said.startswith("512 B: planned 256 B of 256 B; no plan needs less than 256 B")
+    assert rows(said)["x"] == ["x", "0", "256 B", "load to scale", "it lies between nodes"]
+    assert rows(said)["y"][:3] == ["y", "256", "256 B"]
+    assert said.splitlines()[-1] == "arena.svg"
+    assert (tmp_path / "arena.svg").read_text().startswith("<svg")
+    assert run(CYCLE, "memory")[0] == 2
+
+
+def test_memory_as_json(run):
+    status, said, _ = run(GRAPH, "memory", "--json")
+    assert status == 0
+    (arena,) = json.loads(said).values()
+    assert (arena["nbytes"], arena["peak_nbytes"], arena["sum_nbytes"], arena["least_nbytes"]) == (512, 256, 256, 256)
+    assert [(each["name"], each["offset"], each["planned"]) for each in arena["arrays"]] == [
+        ("x", 0, True),
+        ("y", 256, False),
+    ]
+
+
 @pytest.mark.parametrize("command", ["dot", "draw"])
 def test_edges_are_marked_if_asked_for(run, command, tmp_path):
     status, *_ = run(GRAPH, command, "--access", "-o", "graph.dot")
@@ -506,7 +528,7 @@ def test_every_command_fits_the_list_in_the_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2]
-    assert len(listed.strip().splitlines()) == 11
+    assert len(listed.strip().splitlines()) == 12
     assert "..." not in listed
 
 

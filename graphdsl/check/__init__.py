@@ -22,6 +22,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     imported,
     kernels,
     launch_attributes,
+    lifetimes,
     memsets,
     operands,
     params,

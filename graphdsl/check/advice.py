@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
-from graphdsl.check.subjects import Switched, label, uses_of
+from graphdsl.check.subjects import Switched, label, sentences, uses_of
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr
@@ -100,8 +100,9 @@ def stale_reader(context: Context | Switched, found: Found) -> Iterator[Finding]
     """What a node reads is written in the same launch, or by nobody: not by a node that is disabled.
 
     **Why.** A disabled node leaves its memory as it was. Nodes after it then read what an earlier launch left there, or
-    what nobody ever wrote. Copies and memsets are known exactly, and of Numba kernels what their code tells; other
-    kernels and host functions count as reading and writing all arrays that they are passed, but for read-only ones.
+    what nobody ever wrote, or, in a planned array, what other arrays left that share its bytes. Copies and memsets are
+    known exactly, and of Numba kernels what their code tells; other kernels and host functions count as reading and
+    writing all arrays that they are passed, but for read-only ones.
 
     **Source.** CUDA Driver API, `cuGraphNodeSetEnabled`: a disabled node is functionally equivalent to an empty one.
 
@@ -137,8 +138,17 @@ def stale_reader(context: Context | Switched, found: Found) -> Iterator[Finding]
             nodes=(stale.reader.name, stale.writer.name),
             field=next((use.field for use in uses_of([stale.reader]) if use.operand is stale.array), None),
             value=f"{label(stale.array)}, bytes {stale.span[0]} to {stale.span[1]}",
-            remedy="Disable it too, or enable a node before it that writes this memory.",
+            remedy=sentences("Disable it too, or enable a node before it that writes this memory.", _kept(stale.array)),
         )
+
+
+def _kept(array: Array) -> str | None:
+    """What keeps the contents of an array from launch to launch, where it may share its bytes with others."""
+    buffer = array.buffer
+    own = buffer.space == "device" and not (buffer.external or buffer.allocated)
+    if not own or buffer.lifetime == "persistent":
+        return None
+    return f'What an earlier launch wrote is kept for sure if {buffer.name!r} has lifetime="persistent".'
 
 
 _EDGES_SAVED = 8

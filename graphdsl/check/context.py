@@ -23,6 +23,7 @@ from graphdsl.check.subjects import (
     leaves,
     uses_of,
 )
+from graphdsl.compile.roles import Role, roles
 from graphdsl.declare.ancestry import insides
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.condition import Condition
@@ -33,7 +34,7 @@ from graphdsl.declare.limits import Limits
 from graphdsl.declare.node import Node, NodeType
 from graphdsl.declare.nodes import CapturedNode, Dim3, HostNode, KernelNode, MemcpyNode, MemsetNode
 from graphdsl.declare.operand_level import Operand
-from graphdsl.declare.operands import Array, Bounds, View
+from graphdsl.declare.operands import Array, Bounds, Buffer, View
 from graphdsl.declare.rows import Dimension
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.declare.sources import SourceKernel
@@ -149,6 +150,14 @@ class Context:
         """The nodes with their order, and which are disabled."""
         disabled = {number for number, node in enumerate(self.nodes) if node.name in self.disabled}
         return Flow(self.nodes, insides(self.definition, self.nodes), disabled, self.values)
+
+    @cached_property
+    def launch_roles(self) -> dict[Buffer, Role]:
+        """What the arrays that are declared to be there during a launch alone are to the graph."""
+        wanted = [
+            each for each in self.definition.operands.values() if isinstance(each, Buffer) and each.lifetime == "launch"
+        ]
+        return roles(self.nodes, insides(self.definition, self.nodes), wanted) if wanted else {}
 
     def holders(self, node: Node) -> Iterator[Node]:
         """A node, the node whose body it stands in, the one that holds that, and so on outwards."""

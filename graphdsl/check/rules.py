@@ -138,7 +138,7 @@ _FAMILIES = {
     "GD1": "Structure, operands and params",
     "GD2": "Kernels and launches",
     "GD3": "Copies, memsets, views and host functions",
-    "GD4": "Memory that a graph allocates",
+    "GD4": "Lifetime of memory",
     "GD5": "Conditional nodes",
     "GD7": "Advice",
 }

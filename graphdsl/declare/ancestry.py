@@ -7,7 +7,7 @@ grow with the square of the nodes. This module must not judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -25,12 +25,16 @@ class Inside(NamedTuple):
     nodes : sequence of int
         Indices of its nodes.
     edges : iterable of pairs of int
-        Source and target of each edge, as indices of nodes.
+        Source and target of each edge, as indices of nodes; of programmatic ones too, but for those that order starts
+        alone.
+    programmatic : collection of pairs of int
+        Those of the edges that let their target start before their source has ended.
     """
 
     owner: int
     nodes: Sequence[int]
     edges: Iterable[tuple[int, int]]
+    programmatic: Collection[tuple[int, int]] = ()
 
 
 def insides(definition: Definition, nodes: Sequence[Node]) -> list[Inside]:
@@ -42,18 +46,32 @@ def insides(definition: Definition, nodes: Sequence[Node]) -> list[Inside]:
     >>> graph = Definition()
     >>> _ = graph.empty(name="a") >> graph.empty(name="b")
     >>> insides(graph, graph.all_nodes)
-    [Inside(owner=-1, nodes=[0, 1], edges=[(0, 1)])]
+    [Inside(owner=-1, nodes=[0, 1], edges=[(0, 1)], programmatic=[])]
     """
     index = {node.name: number for number, node in enumerate(nodes)}
     owners = {id(body): index[node.name] for node in nodes for body in node.bodies}
-    return [
-        Inside(
-            owners.get(id(level), -1),
-            [index[name] for name in level.dag],
-            [(index[source], index[target]) for source, target in level.dag.edges],
+    found = []
+    for level in definition.levels:
+        edges = [
+            (index[source], index[target], port)
+            for source, target, port in level.dag.edges.data("port")
+            if port != "launch_order"
+        ]
+        found.append(
+            Inside(
+                owners.get(id(level), -1),
+                [index[name] for name in level.dag],
+                [(source, target) for source, target, _ in edges],
+                [(source, target) for source, target, port in edges if port == "programmatic"],
+            )
         )
-        for level in definition.levels
-    ]
+    return found
+
+
+def ends_of(count: int, levels: Iterable[Inside]) -> dict[int, int]:
+    """The end of each node that holds bodies, as `flattened` numbers it."""
+    owners = dict.fromkeys(level.owner for level in levels if level.owner >= 0)
+    return {owner: count + number for number, owner in enumerate(owners)}
 
 
 def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int, int]]]:
@@ -79,10 +97,9 @@ def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int
     (4, [(3, 1), (0, 2), (2, 3), (0, 3)])
     """
     levels = list(levels)
-    owners = dict.fromkeys(level.owner for level in levels if level.owner >= 0)
-    ends = {owner: count + number for number, owner in enumerate(owners)}
+    ends = ends_of(count, levels)
     edges = []
-    for owner, nodes, inner in levels:
+    for owner, nodes, inner, _ in levels:
         inner = list(inner)
         edges += [(ends.get(source, source), target) for source, target in inner]
         if owner >= 0:
@@ -90,6 +107,47 @@ def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int
             edges += [(owner, node) for node in nodes if node not in targets]
             edges += [(ends.get(node, node), ends[owner]) for node in nodes if node not in sources]
     return count + len(ends), edges + list(ends.items())
+
+
+def starts_apart(
+    count: int, edges: Iterable[tuple[int, int]], programmatic: Iterable[tuple[int, int]]
+) -> tuple[int, list[tuple[int, int]], dict[int, int]]:
+    """The same order with the start of each node apart from its end, where programmatic edges let nodes overlap.
+
+    The target of such an edge starts when its source may still run, and ends behind it. So what has ended before a
+    node starts is what comes before its start, and what has ended before it ends comes before the node itself.
+
+    Parameters
+    ----------
+    count, edges
+        As `flattened` gives them.
+    programmatic : iterable of pairs of int
+        Those among the edges.
+
+    Returns
+    -------
+    count : int
+        The number of nodes, the starts counted.
+    edges : list of pairs of int
+        Source and target of each edge.
+    starts : dict of int to int
+        The start of each node that has one of its own.
+
+    Examples
+    --------
+    >>> starts_apart(2, [(0, 1)], [(0, 1)])
+    (4, [(2, 3), (0, 1), (2, 0), (3, 1)], {0: 2, 1: 3})
+    """
+    apart = set(programmatic)
+    starts = {node: count + number for number, node in enumerate(dict.fromkeys(end for edge in apart for end in edge))}
+    found = []
+    for source, target in edges:
+        if (source, target) in apart:
+            found.append((starts[source], starts[target]))
+            found.append((source, target))
+        else:
+            found.append((source, starts.get(target, target)))
+    return count + len(starts), [*found, *((start, node) for node, start in starts.items())], starts
 
 
 def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

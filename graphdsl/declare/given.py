@@ -14,7 +14,7 @@ from graphdsl.declare.expressions import Expr
 from graphdsl.declare.interop import owns_memory
 from graphdsl.declare.kernel import Kernel, is_deferred
 from graphdsl.declare.nodes import AllocNode, Dim3
-from graphdsl.declare.operands import Array, Buffer, Extent, contiguous_strides
+from graphdsl.declare.operands import LIFETIMES, Array, Buffer, Extent, Lifetime, contiguous_strides
 from graphdsl.declare.sources import SourceKernel
 from graphdsl.errors import DeclarationError
 
@@ -80,6 +80,18 @@ def checked_dtype(dtype: Any, name: str, *, scalar: bool = False) -> np.dtype[An
             remedy="Use a bool, integer, float or complex dtype.",
         )
     return made
+
+
+def checked_lifetime(lifetime: Any, name: str) -> Lifetime:
+    """How long the contents of an array are there."""
+    if isinstance(lifetime, str) and lifetime in LIFETIMES:
+        return lifetime
+    raise DeclarationError(
+        'a lifetime is "auto", "launch" or "persistent"',
+        field=f"lifetime of {name}",
+        value=repr(lifetime),
+        remedy='Pass "persistent" for what is kept from launch to launch, or leave it out.',
+    )
 
 
 AUTO_PITCH_BYTES = 512

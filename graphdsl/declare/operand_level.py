@@ -13,12 +13,13 @@ from graphdsl.declare.event import Event, event_handle, require_own_timing
 from graphdsl.declare.expressions import Param
 from graphdsl.declare.given import (
     checked_dtype,
+    checked_lifetime,
     checked_name,
     checked_shape,
     checked_strides,
 )
 from graphdsl.declare.interop import device_of, foreign_array
-from graphdsl.declare.operands import Buffer, Space
+from graphdsl.declare.operands import Buffer, Lifetime, Space
 from graphdsl.declare.store import Level, declared_here
 from graphdsl.errors import DeclarationError
 
@@ -66,7 +67,13 @@ class OperandLevel(Level):
         return self._keep(made)
 
     def device_array(
-        self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pitch: int | Literal["auto"] | None = None
+        self,
+        name: str,
+        shape: int | tuple[int, ...],
+        dtype: Any,
+        *,
+        pitch: int | Literal["auto"] | None = None,
+        lifetime: Lifetime = "auto",
     ) -> Buffer:
         """Declare an array in device memory; every exec owns its own.
 
@@ -82,6 +89,11 @@ class OperandLevel(Level):
             Bytes from the start of a row to that of the next, where a row is all of the last dimension; ``"auto"`` is
             the next multiple of 512 bytes, as `cuMemAllocPitch` gives it. By default rows follow one another without
             a gap.
+        lifetime : "auto", "launch" or "persistent"
+            How long its contents are there. ``"persistent"``: from launch to launch, and `GraphExec` gives it.
+            ``"launch"``: while the graph runs; arrays that are never there at the same time share bytes, and the
+            contents are undefined before and after. ``"auto"`` takes for such an array each that is written in the
+            graph before it is read and is read after it is last written; see `Plan.memory` for what became of it.
 
         Examples
         --------
@@ -92,7 +104,7 @@ class OperandLevel(Level):
         >>> Definition().device_array("table", (8, 100), np.float32, pitch="auto").strides
         (512, 4)
         """
-        return self._buffer(name, shape, dtype, "device", pitch)
+        return self._buffer(name, shape, dtype, "device", pitch, lifetime=lifetime)
 
     def host_array(self, name: str, shape: int | tuple[int, ...], dtype: Any, *, pinned: bool = True) -> Buffer:
         """Declare an array in host memory; every exec owns its own, and `GraphExec` gives it as a NumPy array.
@@ -107,7 +119,15 @@ class OperandLevel(Level):
         return self._buffer(name, shape, dtype, "pinned" if pinned else "pageable")
 
     def _buffer(
-        self, name: str, shape: Any, dtype: Any, space: Space, pitch: Any = None, *, allocated: bool = False
+        self,
+        name: str,
+        shape: Any,
+        dtype: Any,
+        space: Space,
+        pitch: Any = None,
+        *,
+        allocated: bool = False,
+        lifetime: Any = "auto",
     ) -> Buffer:
         full = self._operand_name(name)
         extents, made_of = checked_shape(shape, full), checked_dtype(dtype, full)
@@ -122,6 +142,7 @@ class OperandLevel(Level):
             allocated=allocated,
             location=declared_here(),
             device=self.device if space == "device" else None,
+            lifetime=checked_lifetime(lifetime, full),
         )
         return self._keep(made)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 Space = Literal["device", "pinned", "pageable"]
 """Where memory lives: on the device; page-locked on the host (the device can reach it); ordinary host memory."""
+
+Lifetime = Literal["auto", "launch", "persistent"]
+"""How long the contents of an array are there: as the graph uses it, during a launch, or from launch to launch."""
+
+LIFETIMES: tuple[Lifetime, ...] = get_args(Lifetime)
 
 Extent = int | Expr
 """A size or an index: a number, or an expression on params."""
@@ -119,9 +124,22 @@ class Buffer(Array):
         True for memory that a node of the graph allocates and another one frees: it is there between them alone.
     device : int or None
         Number of the device that has device memory; None for that which the graph is instantiated on.
+    lifetime : "auto", "launch" or "persistent"
+        Of device memory of the exec, whether it may share its bytes with other arrays; see `Graph.device_array`.
     """
 
-    __slots__ = ("_space", "allocated", "definition", "device", "keep", "location", "name", "owner", "readonly")
+    __slots__ = (
+        "_space",
+        "allocated",
+        "definition",
+        "device",
+        "keep",
+        "lifetime",
+        "location",
+        "name",
+        "owner",
+        "readonly",
+    )
 
     def __init__(
         self,
@@ -138,8 +156,10 @@ class Buffer(Array):
         allocated: bool = False,
         location: Location | None = None,
         device: int | None = None,
+        lifetime: Lifetime = "auto",
     ) -> None:
         self.name = name
+        self.lifetime = lifetime
         self.allocated = allocated
         self.buffer = self
         self.offset = 0

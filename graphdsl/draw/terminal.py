@@ -24,6 +24,8 @@ from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
 from graphdsl.draw.flows import rows
 from graphdsl.draw.labels import bytes_text, count_text, described
+from graphdsl.draw.memory import Planned
+from graphdsl.draw.memory import summary as memory_summary
 
 _COLOURS = {
     "kernel": "cyan",
@@ -163,6 +165,43 @@ def accesses(definition: Definition) -> Table:
         style = "yellow" if row.why else ""
         table.add_row(name, *map(Text, row[1:3]), Text(row.access, style), Text(row.where), Text(row.why, "dim"))
     return table
+
+
+def memory(plan: Planned) -> Group:
+    """Where the device arrays of a graph lie, each device's in a table.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> from graphdsl.plan import plan
+    >>> graph = Definition("demo")
+    >>> out = graph.host_array("out", 1024, "f4")
+    >>> x, y = (graph.device_array(name, 1024, "f4") for name in "xy")
+    >>> _ = graph.memset(x, 0, name="clear") >> graph.memcpy(out, x, name="read") >> graph.memset(y, 0, name="last")
+    >>> Console(width=100).print(memory(plan(graph)))  # doctest: +NORMALIZE_WHITESPACE
+    8 KiB: planned 4 KiB of 4 KiB; no plan needs less than 4 KiB
+    <BLANKLINE>
+      array   offset    size   used            why
+     ────────────────────────────────────────────────────────────────────────────────────
+      x            0   4 KiB   clear to read   it lies between nodes
+      y        4,096   4 KiB                   nothing reads what node 'last' writes
+    <BLANKLINE>
+    """
+    parts: list[RenderableType] = []
+    for device, arena in sorted(plan.memory.items(), key=lambda item: -1 if item[0] is None else item[0]):
+        title = "" if device is None else f"device {device}: "
+        parts.append(Text(f"{title}{memory_summary(arena)}"))
+        table = Table(box=SIMPLE_HEAD)
+        for heading, side in (("array", "left"), ("offset", "right"), ("size", "right"), ("used", "left")):
+            table.add_column(heading, justify=side, overflow="fold")  # type: ignore[arg-type]
+        table.add_column("why", overflow="fold")
+        for place in arena.places.values():
+            times = plan.times.get(place.name)
+            used = f"{plan.steps[times[0]]} to {plan.steps[times[-1]]}" if times else ""
+            cells = (f"{place.offset:,}", bytes_text(place.nbytes), used, place.why)
+            table.add_row(Text(place.name, "bold"), *map(Text, cells))
+        parts.append(table)
+    return Group(*parts or [Text("no device arrays of its own")])
 
 
 def _operand_cells(operand: Operand) -> tuple[str, str, str, str]:

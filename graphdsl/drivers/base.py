@@ -7,7 +7,7 @@ raises `DriverError` with the driver's name of the function and its result code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -312,6 +312,13 @@ class Driver(Protocol):
 
     def launch_failure(self, code: int) -> DriverError:
         """What a result code of `graph_launcher` means."""
+
+    def graph_exec_let_share(self, graph_exec: Handle, shared: Sequence[tuple[Address, int, Sequence[Handle]]]) -> None:
+        """Say when memory of an exec is defined: in each launch from the first to the last of the nodes that use it.
+
+        ``shared`` has the address, the bytes and the nodes of each piece. The emulator holds the nodes to it; a GPU
+        cannot, and is not told.
+        """
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         """Destroy the exec (`cuGraphExecDestroy`)."""

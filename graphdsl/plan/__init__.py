@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdsl.cached import cached_property
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
@@ -25,9 +26,9 @@ from graphdsl.plan.durations import Durations, require_durations
 from graphdsl.plan.lane_plan import LanePlan, Lanes, require_lanes
 from graphdsl.plan.lanes import thread
 from graphdsl.plan.levels import Level, levels_of
-from graphdsl.plan.memory import MemoryPlan, place
+from graphdsl.plan.memory import MemoryPlan, Place, Steps, plan_memory
 
-__all__ = ["LanePlan", "Lanes", "Level", "MemoryPlan", "Plan", "plan"]
+__all__ = ["LanePlan", "Lanes", "Level", "MemoryPlan", "Place", "Plan", "plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +56,11 @@ class Plan:
     devices : frozenset of int or None
         Numbers of the devices that nodes, memory and events are on; None for that which the graph is instantiated on.
     memory : dict of int or None to MemoryPlan
-        Where the device arrays that the exec owns lie, by the device that has them.
+        Where the device arrays that the exec owns lie, by the device that has them: known before any is allocated.
     lanes : LanePlan
         How nodes were threaded onto lanes; the levels have the edges.
+    share_memory : bool
+        False if no arrays share bytes, because that was asked for.
     """
 
     name: str
@@ -71,6 +74,26 @@ class Plan:
     devices: frozenset[int | None]
     memory: dict[int | None, MemoryPlan]
     lanes: LanePlan
+    share_memory: bool
+
+    @cached_property
+    def planned(self) -> dict[str, Place]:
+        """The arrays that are undefined before and after a launch, by name: others may have their bytes."""
+        return {name: place for memory in self.memory.values() for name, place in memory.planned.items()}
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """The names of all nodes in canonical order, of those that hold others with these behind them."""
+        return tuple(self.nodes[index].name for index in Steps(self.nodes, self.levels).order)
+
+    @cached_property
+    def times(self) -> dict[str, tuple[int, ...]]:
+        """The steps at which each planned array is used, by its name; of a loop its first and its last."""
+        at, found = Steps(self.nodes, self.levels), {}
+        ends = {node.name: {at.first[index], at.last[index]} for index, node in enumerate(self.nodes)}
+        for name, place in self.planned.items():
+            found[name] = tuple(sorted(set().union(*(ends[user] for user in place.users))))
+        return found
 
     @property
     def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -86,6 +109,7 @@ def plan(
     values: Mapping[str, Any] | None = None,
     target: Target | list[Target] | Targets | None = None,
     costs: Costs | None = None,
+    share_memory: bool = True,
 ) -> Plan:
     """Plan a definition that has passed its checks.
 
@@ -103,6 +127,8 @@ def plan(
         The devices that it is planned for.
     costs : Costs, optional
         What launches and nodes cost; by default as measured on an H200.
+    share_memory : bool
+        Let arrays share bytes; if not, each has bytes of its own, whatever its lifetime.
 
     Raises
     ------
@@ -122,6 +148,8 @@ def plan(
     buffers = {name: operand for name, operand in operands.items() if isinstance(operand, Buffer)}
     params = {name: operand for name, operand in operands.items() if isinstance(operand, Param)}
     conditions = (operand for operand in operands.values() if isinstance(operand, Condition))
+    # By the order that was declared: so the places do not hang on lanes.
+    memory = plan_memory(nodes, levels, filter(_is_placed, buffers.values()), share=share_memory)
     planned = LanePlan()
     require_lanes(lanes)
     require_durations(definition, durations or {})
@@ -141,8 +169,9 @@ def plan(
         conditions=tuple(sorted(conditions, key=lambda condition: condition.name)),
         events={name: operand for name, operand in operands.items() if isinstance(operand, Event)},
         devices=definition.devices,
-        memory=place(filter(_is_placed, buffers.values())),
+        memory=memory,
         lanes=planned,
+        share_memory=share_memory,
     )
 
 

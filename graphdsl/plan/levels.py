@@ -5,11 +5,13 @@ Each level is a graph of the driver's; its nodes stand together, in canonical or
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.node import Node, Port
 from graphdsl.declare.store import Level as DeclaredLevel
 from graphdsl.plan.order import canonical_order
@@ -73,6 +75,28 @@ def levels_of(definition: DeclaredLevel) -> tuple[list[Node], list[Level]]:
 
     add(definition, _TOP, 0)
     return nodes, levels
+
+
+def insides(levels: Iterable[Level]) -> list[Inside]:
+    """The same levels as questions of order take them.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> _ = graph.empty(name="a") >> graph.empty(name="b")
+    >>> insides(levels_of(graph)[1])
+    [Inside(owner=-1, nodes=range(0, 2), edges=[(0, 1)], programmatic=[])]
+    """
+    return [
+        Inside(
+            level.owner,
+            range(level.start, level.stop),
+            [(source, target) for source, target in level.edges[level.ports != PORTS["launch_order"]].tolist()],
+            [(source, target) for source, target in level.edges[level.ports == PORTS["programmatic"]].tolist()],
+        )
+        for level in levels
+    ]
 
 
 def _level(declared: DeclaredLevel, nodes: list[Node], start: int, owner: int, body: int) -> Level:

@@ -18,8 +18,7 @@ from graphdsl.declare.interop import ForeignArray, device_of, foreign_array, hos
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.drivers.base import Address, Driver, Handle
 from graphdsl.errors import GraphdslError, UpdateError
-from graphdsl.plan import Plan
-from graphdsl.plan.memory import place
+from graphdsl.plan import MemoryPlan, Plan
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray
@@ -60,6 +59,7 @@ class Memory:
         What ``bound`` has is there; the rest is made, or belongs to the owners that the definition names.
         """
         self.buffers = plan.buffers
+        self._plans = plan.memory
         self._events = plan.events
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
@@ -107,14 +107,28 @@ class Memory:
     def bindings_for(self, plan: Plan, values: Mapping[str, Any]) -> dict[str, Binding]:
         """Where what another plan needs is without being made: with the owners it names, or here, where it agrees."""
         found = {}
+        elsewhere = self._planned_elsewhere(plan)
         wanted: dict[str, Buffer | Event] = {**plan.buffers, **plan.events}
         for name, operand in wanted.items():
             if isinstance(operand, Buffer) and operand.allocated:
                 continue
             if operand.external:
                 found[name] = self._declared(operand)
-            elif name in self.kept and alike(self.buffers.get(name) or self._events.get(name), operand):
+            elif (
+                name in self.kept
+                and name not in elsewhere
+                and alike(self.buffers.get(name) or self._events.get(name), operand)
+            ):
                 found[name] = Binding(None, self.kept[name], values[name])
+        return found
+
+    def _planned_elsewhere(self, plan: Plan) -> set[str]:
+        """The arrays that are planned here or in another plan, on devices where the two plans differ."""
+        found = set()
+        for number in self._plans.keys() | plan.memory.keys():
+            here, there = (_planned(memory.get(number)) for memory in (self._plans, plan.memory))
+            if here != there:
+                found |= here.keys() | there.keys()
         return found
 
     @contextmanager
@@ -264,6 +278,11 @@ class Memory:
         return found
 
 
+def _planned(memory: MemoryPlan | None) -> dict[str, tuple[int, int]]:
+    """Offset and size of each planned array, by name."""
+    return {} if memory is None else {name: (each.offset, each.nbytes) for name, each in memory.planned.items()}
+
+
 def alike(before: Buffer | Event | None, after: Buffer | Event) -> bool:
     """True if an operand of an exec can be what another one was."""
     fields = ("timing", "device") if isinstance(after, Event) else ("space", "device", "dtype", "shape", "strides")
@@ -274,11 +293,10 @@ def alike(before: Buffer | Event | None, after: Buffer | Event) -> bool:
 
 def _arenas(plan: Plan, bound: Mapping[str, Binding], devices: Devices, log: CallLog) -> Iterator[tuple[str, Binding]]:
     """The places of device arrays that lie nowhere yet, by name, in one block on each device."""
-    memory = plan.memory
-    names = [name for placed in memory.values() for name in placed.offsets]
-    if any(name in bound for name in names):
-        memory = place(plan.buffers[name] for name in names if name not in bound)
-    for number, placed in memory.items():
+    for number, whole in plan.memory.items():
+        placed = whole.without(bound) if bound else whole
+        if not placed.places:
+            continue
         block = DeviceBlock(devices[number], placed.nbytes)
         log.add("cuMemAlloc", bytes=placed.nbytes, holds=f"({', '.join(placed.offsets)})", **devices.said(number))
         for name, offset in placed.offsets.items():

@@ -29,6 +29,7 @@ from graphdsl.run.devices import Devices
 from graphdsl.run.emit import begin, blame, emit
 from graphdsl.run.modules import LoadedKernel, load
 from graphdsl.run.packing import Packing
+from graphdsl.run.planned import let_share
 from graphdsl.run.retire import Retired
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Shadow
@@ -197,6 +198,7 @@ def build(
     emitted = emit(made, graph, shadow, Shared(needs.values), devices, stream, resources, log)
     captures.built = True
     sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
+    let_share(made, sender, needs.values)
     return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender)
 
 

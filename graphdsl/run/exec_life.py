@@ -27,6 +27,7 @@ from graphdsl.run.calls import CallLog
 from graphdsl.run.changes import can_disable
 from graphdsl.run.faults import Launches, building, is_lost
 from graphdsl.run.modules import LoadedKernel
+from graphdsl.run.planned import say_array
 from graphdsl.run.switch import Switches
 from graphdsl.run.turns import Turns, in_turn
 from graphdsl.run.update import Updater
@@ -95,8 +96,9 @@ class ExecLife:
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
         self._shadow, self._sender = parts.shadow, parts.sender
         self._launches.node_of = parts.sender.node_of
+        self._launches.say_array = partial(say_array, parts.shadow.values, made.planned)
         self._updater = Updater(self._shadow, self._sender)
-        self._node_updater = NodeUpdater(self._shadow, self._sender, self._updater.forget)
+        self._node_updater = NodeUpdater(made, self._shadow, self._sender, self._updater.forget)
         self._switches = Switches(self.name, self._shadow, self._sender, made.levels)
         self._launch_own: Callable[[], int] = self.device.graph_launcher(self._graph_exec, self._stream)
 

@@ -176,7 +176,8 @@ class ExecUpdates(ExecLife):
 
         Nodes are known by their names. Params have the values given or their defaults, external operands the owners
         that ``graph`` names, nodes the fields that it declares; what updates made of the exec is gone, but disabled
-        nodes stay disabled. The memory of arrays that are the same in both keeps its place and its contents.
+        nodes stay disabled. The memory of arrays that are the same in both keeps its place and its contents, and that
+        of planned arrays its place, if all of them are planned as before.
 
         Parameters
         ----------
@@ -248,13 +249,14 @@ class ExecUpdates(ExecLife):
 
     def _planned_alike(self, graph: Definition, held_to: Targets, values: Mapping[str, Any] | None) -> Plan:
         """The plan of a graph: with the lanes of this exec if it has the same nodes and edges, else with its own."""
-        made, lanes = plan(graph), self._plan.lanes
+        lanes, share = self._plan.lanes, self._plan.share_memory
+        made = plan(graph, share_memory=share)
         alike = laned_alike(graph, made, self._plan, held_to)
         if alike is not None or lanes.asked is None:
             return alike or made
         names = {node.name for node in made.nodes}
         durations = {name: duration for name, duration in lanes.durations.items() if name in names}
-        return plan(graph, lanes=lanes.asked, durations=durations, values=values, target=held_to)
+        return plan(graph, lanes=lanes.asked, durations=durations, values=values, target=held_to, share_memory=share)
 
     def enable(self, *names: str, scope: str | None = None, tag: str | None = None) -> Switched:
         """Let nodes run again in the launches that follow; the arguments are those of `disable`."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from graphdsl.declare.node import Node
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import OUT_OF_MEMORY, is_fault, remedy_of
-from graphdsl.errors import DriverError
+from graphdsl.errors import DriverError, MemoryFault
 from graphdsl.forks import Lock
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import size_text
@@ -57,12 +57,15 @@ class Launches:
         How many there were.
     node_of : callable
         Gives the node that the driver knows by a handle, or None.
+    say_array : callable
+        Says of a fault of a node which of its arrays it is about.
     """
 
     def __init__(self, graph: str, device: Driver) -> None:
         self.graph = graph
         self.made = 0
         self.node_of: Callable[[Handle], Node | None] = lambda handle: None
+        self.say_array: Callable[[MemoryFault, Node], None] = lambda fault, node: None
         self._device = device
         self._waited = 0
         with _lock:
@@ -172,6 +175,8 @@ def _blame_node(problem: DriverError, everyone: list[Launches]) -> None:
         node = launches.node_of(problem.node_handle)
         if node is not None:
             problem.about(graph=launches.graph, node=node.name, location=node.location)
+            if isinstance(problem, MemoryFault):
+                launches.say_array(problem, node)
             return
 
 

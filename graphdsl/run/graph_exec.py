@@ -26,6 +26,7 @@ from graphdsl.run.debug import debug
 from graphdsl.run.debug_report import DebugReport
 from graphdsl.run.devices import targets
 from graphdsl.run.exec_updates import ExecUpdates
+from graphdsl.run.planned import refuse_planned
 from graphdsl.run.stream import stream_handle
 from graphdsl.run.turns import in_turn
 
@@ -39,6 +40,7 @@ def instantiate(
     *,
     lanes: Lanes = None,
     durations: Mapping[str, float] | None = None,
+    share_memory: bool = True,
 ) -> GraphExec:
     """Make an exec of a definition on a device.
 
@@ -52,6 +54,8 @@ def instantiate(
         Values of params by name, instead of their defaults.
     lanes, durations : optional
         How many lanes its nodes are threaded onto, and what they take; see `graphdsl.plan.plan`.
+    share_memory : bool
+        Let arrays share bytes where the plan allows it.
 
     Raises
     ------
@@ -69,7 +73,7 @@ def instantiate(
         )
     target = targets(device, definition.devices)
     check(definition, target=target, values=values).raise_for_errors()
-    made = plan(definition, lanes=lanes, durations=durations, values=values, target=target)
+    made = plan(definition, lanes=lanes, durations=durations, values=values, target=target, share_memory=share_memory)
     return GraphExec(made, device, values or {})
 
 
@@ -302,6 +306,12 @@ class GraphExec(ExecUpdates):
             A NumPy array over host memory of the exec, a `DeviceArray` over its device memory, an event of its own, the
             owner of an external operand, or the value of a param. Host memory is written and read while no launch is
             in flight.
+
+        Raises
+        ------
+        UpdateError
+            If there is no such operand, or nothing to be had between launches: of a condition, of an array that a node
+            allocates, and of a planned array (`Plan.planned`), which others have the bytes of then.
         """
         if not isinstance(name, str):
             raise unknown_name(name, [*self._plan.buffers, *self._plan.params], "operand", UpdateError)
@@ -324,6 +334,8 @@ class GraphExec(ExecUpdates):
                 remedy="Copy it to another array with a memcpy node before it is freed.",
                 location=buffer.location,
             )
+        if name in self._plan.planned:
+            refuse_planned(buffer)
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
         synchronize = partial(self._settle, buffer.device)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from graphdsl.declare.node import Node
-from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.base import Address, Driver, Handle
 from graphdsl.drivers.results import is_fault
 from graphdsl.errors import DriverError, ExecUnusableError
 from graphdsl.run.emit import Handles, blame, node_of
@@ -104,6 +104,11 @@ class Sender:
             self.set_params(kinds, handles, params)
         except DriverError as problem:
             raise _lost("update", blamed, problem) from problem
+
+    def let_share(self, shared: Sequence[tuple[Address, int, Indices]]) -> None:
+        """Say when memory is defined: its address, its bytes, and the indices of the nodes that use it."""
+        told = [(address, nbytes, self.handles[users].tolist()) for address, nbytes, users in shared]
+        self._device.graph_exec_let_share(self.graph_exec, told)
 
     def set_enabled(self, indices: Sequence[int], enabled: bool) -> None:
         """Enable or disable nodes of kinds that allow it, all of which are the other way now; all of them, or none."""

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from graphdsl.check import Finding, check_disabled
-from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.nesting import ChildNode
 from graphdsl.declare.nodes import EmptyNode
 from graphdsl.plan import Level
+from graphdsl.plan.levels import insides
 from graphdsl.run.changes import require_can_disable
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Shadow
@@ -130,8 +130,7 @@ class Switches:
 
     def _stale(self) -> list[Finding]:
         shadow = self._shadow
-        levels = [Inside(each.owner, range(each.start, each.stop), each.edges.tolist()) for each in self._levels]
-        return check_disabled(shadow.nodes, levels, shadow.disabled, shadow.values)
+        return check_disabled(shadow.nodes, insides(self._levels), shadow.disabled, shadow.values)
 
     def _tell(self, stale: Iterable[Finding]) -> None:
         """Log what has not been said of the pair of nodes before."""

@@ -13,9 +13,11 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.scalars import scalar_converter
 from graphdsl.errors import UpdateError
+from graphdsl.plan import Plan
 from graphdsl.run.changes import require_kept
 from graphdsl.run.fields import field_changes
 from graphdsl.run.packing import Slot
+from graphdsl.run.planned import require_planned_use
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import BOUND, Release, Shadow, Tokens
 from graphdsl.run.templates import Shared
@@ -33,9 +35,22 @@ _NUMBERS = frozenset((int, float, bool))
 
 
 class NodeUpdater:
-    """Updates by node; ``forget`` is called when a node has other fields than plans of updates by name know."""
+    """Updates by node.
 
-    def __init__(self, shadow: Shadow, sender: Sender, forget: Callable[[], None]) -> None:
+    Parameters
+    ----------
+    plan : Plan
+        What the exec was built from.
+    shadow : Shadow
+        What is set in it.
+    sender : Sender
+        The way to the driver.
+    forget : callable
+        Called when a node has other fields than plans of updates by name know.
+    """
+
+    def __init__(self, plan: Plan, shadow: Shadow, sender: Sender, forget: Callable[[], None]) -> None:
+        self._plan = plan
         self._shadow = shadow
         self._sender = sender
         self._forget = forget
@@ -49,6 +64,7 @@ class NodeUpdater:
         with self._restoring(index, node) as restore:
             shadow.require_valid([index])
             require_kept(before, node, shadow.values, shadow.values)
+            require_planned_use(self._plan, shadow.nodes, index, before)
             try:
                 if isinstance(node, BOUND):
                     tokens = shadow.bind([index])

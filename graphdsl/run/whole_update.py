@@ -27,6 +27,7 @@ from graphdsl.run.captured import NoUpdateError
 from graphdsl.run.changes import CHANGES
 from graphdsl.run.emit import Handles, begin, blame_handle, fill, node_of
 from graphdsl.run.fields import NodeChange, blame_changes, field_changes
+from graphdsl.run.planned import let_share
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import Release, Shadow
 from graphdsl.run.templates import Shared
@@ -181,6 +182,8 @@ def _other_operands(before: Plan, after: Plan, bound: Collection[str]) -> Iterat
         if name not in bound and not getattr(operand, "allocated", False):
             was = before.operands.get(name)
             rule = "an update makes no memory and no events" if was is None else "an update keeps what the exec has"
+            if was is not None and (name in before.planned or name in after.planned):
+                rule = "an update keeps the plan of memory, and which arrays share bytes would change"
             old = None if was is None else repr(was)
             yield Mismatch(None, f"operand {name!r}", old, repr(operand), rule, operand.location)
 
@@ -299,7 +302,9 @@ def take_over(
             raise
         log.add("cuGraphExecUpdate", made.name)
         release = parts.held.replace(resources.pop_all())
-    return _with(parts, needs, shadow), release
+    taken = _with(parts, needs, shadow)
+    let_share(made, taken.sender, needs.values)
+    return taken, release
 
 
 def _with(parts: Parts, needs: Needs, shadow: Shadow) -> Parts:

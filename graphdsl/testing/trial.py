@@ -198,7 +198,8 @@ def _built(graph: Definition, device: Emulator, values: Mapping[str, Any] | None
     report = check(graph, target=targets(device, graph.devices), values=values)
     left = [found for found in report if not found.code.startswith(_AUDIT)]
     Report(left, graph=report.graph, target=report.target).raise_for_errors()
-    return GraphExec(plan(graph), device, values or {}, bound=stand_ins(graph, device))
+    made = plan(graph, share_memory=False)  # what lies between nodes is compared, too
+    return GraphExec(made, device, values or {}, bound=stand_ins(graph, device))
 
 
 def _converted(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

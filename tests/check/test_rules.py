@@ -16,7 +16,7 @@ FAMILIES = {
     "1": "structure|params|programmatic",
     "2": "kernels|placement|attributes|captured|devices|elementwise|imported",
     "3": "batch|copies|memsets|operands|rows",
-    "4": "allocations",
+    "4": "allocations|lifetimes",
     "5": "conditionals",
     "7": "advice",
 }

@@ -35,9 +35,9 @@ def pipeline() -> gd.Graph:
     g = gd.Graph("pipeline")
     gain = g.param("gain", np.float32, default=2.0)
     raw, out = g.host_array("raw", N, np.float32), g.host_array("out", N, np.float32)
-    x = g.device_array("x", N, np.float32)
+    x = g.device_array("x", N, np.float32, lifetime="persistent")
     with g.on(1):
-        y, z = (g.device_array(name, N, np.float32) for name in "yz")
+        y, z = (g.device_array(name, N, np.float32, lifetime="persistent") for name in "yz")
     with g.sequence():
         g.memcpy(x, raw, name="load")
         g.kernel(scale, grid=1, block=N, args=(x, x, gain, N), name="first")

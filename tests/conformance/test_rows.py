@@ -142,8 +142,8 @@ def test_extents_by_params_are_those_of_the_instantiation(device):
 def test_arrays_with_a_pitch(device, pitch):
     """Kernels, copies, memsets and the user see rows; nobody sees what lies between them."""
     g = gd.Graph("pitched")
-    x = g.device_array("x", (4, 6, 10), np.float32, pitch=pitch)
-    y = g.device_array("y", (6, 10), np.float32, pitch=pitch)
+    x = g.device_array("x", (4, 6, 10), np.float32, pitch=pitch, lifetime="persistent")
+    y = g.device_array("y", (6, 10), np.float32, pitch=pitch, lifetime="persistent")
     raw, out = g.host_array("raw", (4, 6, 10), np.float32), g.host_array("out", (10, 6), np.float32)
     z = g.device_array("z", (10, 6), np.float32)
     with g.sequence():

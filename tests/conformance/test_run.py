@@ -16,7 +16,7 @@ def demo_graph(size: int = 1024) -> gd.Graph:
     n = g.param("n", np.int32, default=size)
     gain = g.param("gain", np.float32, default=2.0)
     raw = g.host_array("raw", size, np.float32)
-    x = g.device_array("x", size, np.float32)
+    x = g.device_array("x", size, np.float32, lifetime="persistent")
     y = g.device_array("y", size, np.float32)
     out = g.host_array("out", size, np.float32)
     load = g.memcpy(x, raw, name="load")

@@ -27,7 +27,7 @@ def counting(size: int = 64) -> gd.Graph:
     """A graph that adds ``step`` to the host array ``out``, by way of the device."""
     g = gd.Graph("counting")
     step = g.param("step", np.float32, default=1.0)
-    out, x = g.host_array("out", size, np.float32), g.device_array("x", size, np.float32)
+    out, x = g.host_array("out", size, np.float32), g.device_array("x", size, np.float32, lifetime="persistent")
     with g.sequence():
         g.memcpy(x, out)
         g.kernel(kernels.add_to, grid=1, block=size, args=(x, step, size))

@@ -23,7 +23,7 @@ def pipeline(value=1.0, *, block=32, kernel=kernels.add_to, order=("load", "clea
     n = g.param("n", np.int32, default=SIZE)
     gain = g.param("gain", np.float32, default=value)
     raw, out = g.host_array("raw", SIZE, np.float32), g.host_array("out", SIZE, np.float32)
-    x = g.device_array("x", SIZE, np.float32)
+    x = g.device_array("x", SIZE, np.float32, lifetime="persistent")
     y = g.device_array("y", more.get("extent", SIZE), np.float32)
     declare = {
         "load": lambda: g.memcpy(x, raw, name="load"),

@@ -18,7 +18,7 @@ def graph_of_every_kind() -> gd.Graph:
     g = gd.Graph("every kind")
     n = g.param("n", np.int32, default=8)
     value = g.param("value", np.float32, default=1.0)
-    x = g.device_array("x", 8, np.float32)
+    x = g.device_array("x", 8, np.float32, lifetime="persistent")
     h = g.host_array("h", 8, np.float32)
     with g.sequence():
         g.memset(x, value, name="set")
@@ -188,7 +188,7 @@ def test_a_collected_exec_frees_everything():
 def test_faults_name_the_node():
     g = gd.Graph("faulty")
     n = g.param("n", np.int32, default=8)
-    x, out = g.device_array("x", 8, np.float32), g.host_array("out", 8, np.float32)
+    x, out = g.device_array("x", 8, np.float32, lifetime="persistent"), g.host_array("out", 8, np.float32)
     run = g.kernel(kernels.scale, grid=1, block=16, args=(x, out, 1.0, n), name="scale")
     g.memset(x, 0, name="clear") >> run
     with g.instantiate(gd.emulator()) as exe:

@@ -20,7 +20,7 @@ def adding(n=16) -> gd.Graph:
     """Its kernel leaves its array from n = 17 on."""
     g = gd.Graph("adding")
     n = g.param("n", np.int32, default=n)
-    x, out = g.device_array("x", 16, np.float32), g.host_array("out", 16, np.float32)
+    x, out = g.device_array("x", 16, np.float32, lifetime="persistent"), g.host_array("out", 16, np.float32)
     with g.sequence():
         g.memset(x, 1, name="set")
         g.kernel(kernels.add_to, grid=gd.cdiv(n, 8), block=8, args=(x, 2.0, n), name="add")

@@ -173,6 +173,6 @@ def test_a_chain_gives_the_same_wherever_its_links_are(links, home):
         exe.launch()
         exe.synchronize()
         assert set(exe["out"].tolist()) == {expected}
-        assert [exe[f"x{i}"].device.ordinal for i in range(len(links))] == [
+        assert [device.pointer_get_device(exe.addresses[f"x{i}"]) for i in range(len(links))] == [
             home if number is None else number for number, _ in links
         ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cuda.bindings import driver
 
-from graphdsl.drivers.base import Handle
+from graphdsl.drivers.base import Address, Handle
 from graphdsl.drivers.cuda import loops
 from graphdsl.drivers.cuda.calling import error_of, invoke
 from graphdsl.drivers.cuda.context import Context
@@ -41,6 +41,9 @@ class Running(Context):
 
     def launch_failure(self, code: int) -> DriverError:
         return error_of("cuGraphLaunch", code)
+
+    def graph_exec_let_share(self, graph_exec: Handle, shared: Sequence[tuple[Address, int, Sequence[Handle]]]) -> None:
+        """See `Driver.graph_exec_let_share`."""
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         invoke(driver.cuGraphExecDestroy, graph_exec)

@@ -75,6 +75,7 @@ def require_unfreed(machine: Machine, addresses: Iterable[Address]) -> None:
 
 def _begin(machine: Machine, region: Region) -> None:
     region.begin()
+    machine.space.discard(region.base, region.nbytes)
 
 
 def _end(machine: Machine, region: Region) -> None:

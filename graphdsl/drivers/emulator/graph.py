@@ -18,6 +18,7 @@ from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
 
 if TYPE_CHECKING:
     from graphdsl.drivers.emulator.in_flight import Launch
+    from graphdsl.drivers.emulator.sharing import Shared
 
 _EDGES = {(0, 0), (1, 1), (2, 0), (2, 1)}
 """Port and type that go together: full, programmatic, and the launch order, of either type."""
@@ -202,12 +203,15 @@ class Exec:
         True if it was instantiated so that the priorities of nodes count.
     last : Launch or None
         Its last launch that was left to a thread.
+    shared : tuple of Shared
+        Memory that is undefined while no node uses it.
     """
 
     def __init__(self, source: Graph, by_priority: bool = False) -> None:
         self.source = source
         self.by_priority = by_priority
         self.last: Launch | None = None
+        self.shared: tuple[Shared, ...] = ()
         self._homes: dict[Handle, Exec] | None = None
         self.inner = {
             handle: tuple(Exec(graph, by_priority) for graph in graphs) for handle, graphs in source.inner.items()

@@ -146,10 +146,8 @@ class Region:
         self.pending = False
 
     def begin(self) -> None:
-        """Begin the life of memory that a graph allocates: nobody has written it."""
+        """Begin the life of memory that a graph allocates."""
         self.pending = False
-        assert self.written is not None, self
-        self.written[:] = False
 
     def end(self) -> None:
         """End the life of memory that a graph allocates, until a launch begins it again."""
@@ -408,6 +406,19 @@ class AddressSpace:
         region.data[offset : offset + nbytes] = contents.data
         if region.written is not None:
             region.written[offset : offset + nbytes] = contents.written
+
+    def discard(self, address: int, nbytes: int) -> None:
+        """Forget what was written: whoever reads the bytes from now on must find them written anew."""
+        region, offset = self.locate(address, nbytes, used=False)
+        if region.written is None:
+            return
+        written = region.written[offset : offset + nbytes]
+        count = int(np.count_nonzero(written))
+        if count:  # pages that nobody has touched stay so
+            written[:] = False
+            occupied = min(2 * count, region.occupied)
+            region.occupied -= occupied
+            self._occupied -= occupied
 
     def _occupy(self, region: Region, written: Flags) -> None:
         """Refuse a bulk write for which this machine has no memory: the system would end the process."""

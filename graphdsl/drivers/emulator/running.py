@@ -16,9 +16,10 @@ from graphdsl.drivers.emulator.nesting import CHILD, chosen
 from graphdsl.drivers.emulator.order import Place, Ready
 from graphdsl.drivers.emulator.overlap import Overlap
 from graphdsl.drivers.emulator.problems import Problem
+from graphdsl.drivers.emulator.sharing import Sharing
 
 
-def run(found: Exec, machine: Machine, ready: Ready[Level]) -> None:
+def run(found: Exec, machine: Machine, ready: Ready[Level], sharing: Sharing) -> None:
     """Run each node that is enabled, in an order that its edges allow.
 
     Parameters
@@ -29,13 +30,15 @@ def run(found: Exec, machine: Machine, ready: Ready[Level]) -> None:
         Where.
     ready : Ready
         Chooses; it is empty.
+    sharing : Sharing
+        Is told of each node that starts or ends.
 
     Raises
     ------
     Problem
         If a node failed, which ends the launch; its handle is among the details, as ``node_handle``.
     """
-    Level(found, machine, ready, (), lambda: None).begin()
+    Level(found, machine, ready, sharing, (), lambda: None).begin()
     while ready:
         level, handle = ready.take()
         level.step(handle)
@@ -52,6 +55,8 @@ class Level:
         Where.
     ready : Ready
         Takes the nodes that can run.
+    sharing : Sharing
+        Is told of each node that starts or ends.
     place : tuple of int
         That of the node that it is inside of.
     ended : callable
@@ -59,11 +64,18 @@ class Level:
     """
 
     def __init__(
-        self, found: Exec, machine: Machine, ready: Ready[Level], place: Place, ended: Callable[[], None]
+        self,
+        found: Exec,
+        machine: Machine,
+        ready: Ready[Level],
+        sharing: Sharing,
+        place: Place,
+        ended: Callable[[], None],
     ) -> None:
         self._found = found
         self._machine = machine
         self._ready = ready
+        self._sharing = sharing
         self._place = place
         self._ended = ended
         self._missing = {handle: len(sources) for handle, sources in found.dependencies.items()}
@@ -86,6 +98,7 @@ class Level:
             self._end(handle)
         else:
             self._overlap.begin(handle)
+            self._sharing.begin(handle)
             node = self._found.nodes[handle]
             self._begin_next(node, iter(inside) if node.kind is CHILD else chosen(node.params, inside))
 
@@ -95,9 +108,11 @@ class Level:
             part = next((part for part in parts if part.nodes), None)
         if part is not None:
             ended = partial(self._begin_next, node, parts)
-            Level(part, self._machine, self._ready, self._place_of(node.handle), ended).begin()
+            place = self._place_of(node.handle)
+            Level(part, self._machine, self._ready, self._sharing, place, ended).begin()
         else:
             self._overlap.end(node.handle)
+            self._sharing.end(node.handle)
             self._end(node.handle)
 
     def _end(self, handle: Handle) -> None:
@@ -117,13 +132,14 @@ class Level:
 
     def _run(self, handle: Handle, before_wait: Callable[[], None] | None) -> None:
         node = self._found.nodes[handle]
-        if not node.enabled:
-            return
-        with _Blaming(node):
-            if before_wait is not None:  # of a kernel: nothing else has programmatic edges
-                node.kind.run(self._machine, node.params, before_wait)
-            else:
-                node.kind.run(self._machine, node.params)
+        if node.enabled:
+            self._sharing.begin(handle)
+            with _Blaming(node):
+                if before_wait is not None:  # of a kernel: nothing else has programmatic edges
+                    node.kind.run(self._machine, node.params, before_wait)
+                else:
+                    node.kind.run(self._machine, node.params)
+        self._sharing.end(handle)
 
 
 class _Blaming:

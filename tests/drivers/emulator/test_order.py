@@ -22,6 +22,7 @@ from graphdsl.drivers.emulator.nesting import CHILD
 from graphdsl.drivers.emulator.nodes import NodeKind
 from graphdsl.drivers.emulator.order import Order, Ready
 from graphdsl.drivers.emulator.running import run
+from graphdsl.drivers.emulator.sharing import Sharing
 from graphdsl.errors import DeclarationError, DriverError
 from tests.drivers.emulator.conftest import Bench
 
@@ -75,7 +76,7 @@ class Model:
     def run(self, order: Order, seed: int = 0) -> list[int]:
         """What ran, nodes that hold graphs left out."""
         self.ran.clear()
-        run(Exec(self.graph), None, Ready(order, random.Random(seed)))  # type: ignore[arg-type]
+        run(Exec(self.graph), None, Ready(order, random.Random(seed)), Sharing((), None))  # type: ignore[arg-type]
         return list(self.ran)
 
     def holds(self, ran: Sequence[int]) -> bool:
@@ -151,7 +152,7 @@ def test_the_random_order_is_drawn_anew_and_follows_the_seed() -> None:
 
 def _run(model: Model, rng: random.Random) -> list[int]:
     model.ran.clear()
-    run(Exec(model.graph), None, Ready("random", rng))  # type: ignore[arg-type]
+    run(Exec(model.graph), None, Ready("random", rng), Sharing((), None))  # type: ignore[arg-type]
     return list(model.ran)
 
 
@@ -250,7 +251,7 @@ def looking(y, out):
 @pytest.mark.parametrize(("order", "wanted"), [("declared", {0}), ("reverse", {0}), ("random", {0, 1})])
 def test_random_orders_let_a_kernel_run_before_the_one_that_may_overlap_it_too(order: Order, wanted: set[int]) -> None:
     g = gd.Graph("overlap")
-    y, out = g.device_array("y", 1, np.int32), g.device_array("out", 1, np.int32)
+    y, out = (g.device_array(name, 1, np.int32, lifetime="persistent") for name in ("y", "out"))
     front = g.kernel(triggering, grid=1, block=1, args=(y,), name="front")
     g.edge(front, g.kernel(looking, grid=1, block=1, args=(y, out), name="behind"), programmatic=True)
     seen = set()

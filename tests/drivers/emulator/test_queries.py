@@ -19,7 +19,7 @@ def fill(x, value):
 @pytest.fixture
 def exe():
     graph = gd.Graph("demo")
-    x = graph.device_array("x", 8, np.int32)
+    x = graph.device_array("x", 8, np.int32, lifetime="persistent")
     with graph.sequence():
         graph.memset(x, 3, name="a_set")
         graph.kernel(fill, grid=(2, 1, 1), block=4, args=(x, 5), name="b_fill")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from graphdsl.drivers.base import Handle
+from graphdsl.drivers.base import Address, Handle
 from graphdsl.drivers.emulator import nodes
 from graphdsl.drivers.emulator.allocations import end_allocations, require_unallocated
 from graphdsl.drivers.emulator.calls.state import State, known, new_handle
@@ -22,6 +23,7 @@ from graphdsl.drivers.emulator.problems import (
     Problem,
 )
 from graphdsl.drivers.emulator.running import run
+from graphdsl.drivers.emulator.sharing import Shared, Sharing
 from graphdsl.drivers.structs import USE_NODE_PRIORITY
 
 _INSTANTIATE_FLAGS = 0b1111  # free on launch, upload, device launch, use node priority
@@ -86,13 +88,18 @@ class Running(State):
         found.reset_conditions()
         try:
             require_unallocated(found)
-            run(found, self._machine, Ready(self.order, self._rng))
+            with Sharing(found.shared, self._machine.space) as sharing:
+                run(found, self._machine, Ready(self.order, self._rng), sharing)
         except Problem as problem:
             # Kept for the next call that waits.
             if isinstance(problem, AccessError):
                 problem.code = ILLEGAL_ADDRESS
             end_allocations(found)
             self._faults.append(problem)
+
+    def graph_exec_let_share(self, graph_exec: Handle, shared: Sequence[tuple[Address, int, Sequence[Handle]]]) -> None:
+        with self.gate.held():
+            known(self._execs, graph_exec, "exec").shared = tuple(Shared(*each) for each in shared)
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
