@@ -338,8 +338,8 @@ def _joined(name: str, writer: _Group, reader: _Group, handed: list[Buffer]) -> 
 
 def _is_private(buffer: Buffer) -> bool:
     """True for memory that nobody sees from outside, and whose contents no later launch needs."""
-    lasting = getattr(buffer, "lifetime", "auto") == "persistent"
-    return buffer.space == "device" and not buffer.external and not buffer.allocated and not lasting
+    held = buffer.external or buffer.allocated or buffer.lifetime == "persistent"
+    return buffer.space == "device" and not held
 
 
 def _arguments(group: _Group) -> int:
