@@ -42,11 +42,16 @@ def laned_alike(definition: Definition, made: Plan, like: Plan, targets: Targets
         return None
     if like.lanes.edges:
         ends = assured(nodes, levels, targets.number)
-        sources = (source for level in like.levels for source in level.added[:, 0].tolist())
-        if not all(ends[source] for source in sources if not is_end(nodes[source])):
+        if not all(ends[index] for index in waited_for(like)):
             return None
     laned = tuple(replace(level, added=other.added) for level, other in zip(levels, like.levels, strict=True))
     return replace(made, nodes=tuple(nodes), levels=laned, lanes=like.lanes)
+
+
+def waited_for(made: Plan) -> set[int]:
+    """Indices of the nodes that others wait for on a lane."""
+    sources = {source for level in made.levels for source in level.added[:, 0].tolist()}
+    return {source for source in sources if not is_end(made.nodes[source])}
 
 
 def _alike(level: Level, other: Level) -> bool:

@@ -21,7 +21,8 @@ from graphdsl.drivers.host_threads import threads
 from graphdsl.drivers.results import ExecUpdateError
 from graphdsl.errors import DriverError, ExecUnusableError, UpdateError
 from graphdsl.plan import Plan, plan
-from graphdsl.plan.alike import laned_alike
+from graphdsl.plan.alike import laned_alike, waited_for
+from graphdsl.plan.assured import surely_ends
 from graphdsl.plan.ends import is_end
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import param_values
@@ -338,6 +339,7 @@ class ExecUpdates(ExecLife):
         devices = self._parts.devices
         devices.require_kept(self._shadow.nodes[index], node)
         devices.require_shared(node)
+        self._require_end(index, node)
         devices.let_reach([node])
         with self._noting_loss():
             releases = self._node_updater.update(index, node)
@@ -371,6 +373,22 @@ class ExecUpdates(ExecLife):
                     remedy="Use operands that the graph had when it was instantiated.",
                     location=node.location,
                 )
+
+    def _require_end(self, index: int, node: Node) -> None:
+        """Refuse what may let a node wait that others wait for on a lane, and perhaps for one of them."""
+        if not self._plan.lanes.edges or index not in waited_for(self._plan):
+            return
+        devices = self._parts.devices
+        if not surely_ends(node, lambda number: devices[number].ordinal):
+            raise UpdateError(
+                "others wait for this node by the plan of the lanes, and it may wait for them itself now: it shares "
+                "memory with the host or with another device",
+                node=node.name,
+                field="args",
+                value=", ".join(map(str, getattr(node, "args", ()))),
+                remedy="Keep its arrays in the memory of its device, or instantiate the graph with lanes=None.",
+                location=node.location,
+            )
 
     @contextmanager
     def _noting_loss(self) -> Iterator[None]:

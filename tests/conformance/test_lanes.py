@@ -147,6 +147,18 @@ def test_a_node_that_others_wait_for_must_go_on_to_end_surely(device):
         assert "scale00" not in {source for source, _ in exe.lanes.edges}
 
 
+def test_a_node_that_others_wait_for_is_given_no_memory_of_the_host(device):
+    graph = rows(count=4, host=True)
+    with graph.instantiate(device, lanes=1) as exe:
+        assert "scale01" in {source for source, _ in exe.lanes.edges}
+        flag = graph.operands["flag"]
+        with pytest.raises(UpdateError, match="by the plan of the lanes") as refusal:
+            exe.node("scale01").update(args={"x": flag})
+        assert (refusal.value.node, refusal.value.field) == ("scale01", "args")
+    with graph.instantiate(device, lanes=None) as exe:
+        exe.node("scale01").update(args={"x": flag})
+
+
 def test_bodies_of_conditions_and_children(device):
     graph = gd.Graph()
     x = graph.device_array("x", (COUNT, 8), np.float32)
