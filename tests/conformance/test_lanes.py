@@ -128,6 +128,20 @@ def test_a_graph_with_other_edges_is_planned_anew(device):
         np.testing.assert_array_equal(exe["x"].copy_to_host(), expected(2))
 
 
+def test_lanes_that_would_close_a_cycle_are_not_kept(device):
+    def number(name):
+        return int(name[-2:])
+
+    with rows().instantiate(device, lanes=1) as exe:
+        source, target = next(edge for edge in exe.lanes.edges if number(edge[0]) != number(edge[1]))
+        done = exe.update_from(rows([(number(target), number(source))]), on_mismatch="reinstantiate")
+        assert done.reinstantiated
+        assert (source, target) not in exe.lanes.edges
+        exe["flag"][:] = 0
+        exe.launch()
+        np.testing.assert_array_equal(exe["x"].copy_to_host(), expected(2))
+
+
 def test_a_graph_with_other_nodes_is_planned_anew(device):
     with rows().instantiate(device) as exe:
         done = exe.update_from(rows(count=4), on_mismatch="reinstantiate")
