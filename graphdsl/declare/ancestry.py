@@ -29,16 +29,32 @@ class Inside(NamedTuple):
         alone.
     programmatic : collection of pairs of int
         Those of the edges that let their target start before their source has ended.
+    starts : iterable of pairs of int
+        Source and target of each edge that orders no more than starts: the target comes after what the source comes
+        after.
     """
 
     owner: int
     nodes: Sequence[int]
     edges: Iterable[tuple[int, int]]
     programmatic: Collection[tuple[int, int]] = ()
+    starts: Iterable[tuple[int, int]] = ()
 
 
-def insides(definition: Definition, nodes: Sequence[Node]) -> list[Inside]:
+def insides(definition: Definition, nodes: Sequence[Node], unwaited: Collection[tuple[str, str]] = ()) -> list[Inside]:
     """The levels of a definition, each as indices of ``nodes``, which are all of them.
+
+    A programmatic edge orders its target, as far as that is behind the wait that its kernel has to call for; an edge of
+    the port ``"launch_order"`` orders starts.
+
+    Parameters
+    ----------
+    definition : Definition
+        A graph.
+    nodes : sequence of Node
+        Its nodes, those of bodies too.
+    unwaited : collection of pairs of str
+        Programmatic edges, by the names of their nodes, whose target is known to call for no wait.
 
     Examples
     --------
@@ -46,25 +62,26 @@ def insides(definition: Definition, nodes: Sequence[Node]) -> list[Inside]:
     >>> graph = Definition()
     >>> _ = graph.empty(name="a") >> graph.empty(name="b")
     >>> insides(graph, graph.all_nodes)
-    [Inside(owner=-1, nodes=[0, 1], edges=[(0, 1)], programmatic=[])]
+    [Inside(owner=-1, nodes=[0, 1], edges=[(0, 1)], programmatic=[], starts=[])]
     """
     index = {node.name: number for number, node in enumerate(nodes)}
     owners = {id(body): index[node.name] for node in nodes for body in node.bodies}
     found = []
     for level in definition.levels:
-        edges = [
-            (index[source], index[target], port)
-            for source, target, port in level.dag.edges.data("port")
-            if port != "launch_order"
-        ]
-        found.append(
-            Inside(
-                owners.get(id(level), -1),
-                [index[name] for name in level.dag],
-                [(source, target) for source, target, _ in edges],
-                [(source, target) for source, target, port in edges if port == "programmatic"],
-            )
-        )
+        edges = [(index[source], index[target]) for source, target in level.dag.edges]
+        ports = [port for *_, port in level.dag.edges.data("port")]
+        programmatic: list[tuple[int, int]] = []
+        starts: list[tuple[int, int]] = []
+        if ports.count("default") < len(ports):
+            kinds: dict[str, list[tuple[int, int]]] = {"default": [], "programmatic": [], "launch_order": []}
+            for port, edge in zip(ports, edges, strict=True):
+                names = nodes[edge[0]].name, nodes[edge[1]].name
+                kinds["launch_order" if names in unwaited else port].append(edge)
+            programmatic, starts = kinds["programmatic"], kinds["launch_order"]
+            late = set(starts)
+            edges = [edge for edge in edges if edge not in late]
+        owner = owners.get(id(level), -1)
+        found.append(Inside(owner, [index[name] for name in level.dag], edges, programmatic, starts))
     return found
 
 
@@ -77,6 +94,8 @@ def ends_of(count: int, levels: Iterable[Inside]) -> dict[int, int]:
 def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int, int]]]:
     """Levels as one graph: a node that holds bodies becomes its begin, and another one its end.
 
+    One whose start orders others has a begin of its own, too.
+
     Parameters
     ----------
     count : int
@@ -87,7 +106,7 @@ def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int
     Returns
     -------
     count : int
-        The number of nodes, the ends counted.
+        The number of nodes, ends and begins counted.
     edges : list of pairs of int
         Source and target of each edge.
 
@@ -99,14 +118,23 @@ def flattened(count: int, levels: Iterable[Inside]) -> tuple[int, list[tuple[int
     levels = list(levels)
     ends = ends_of(count, levels)
     edges = []
-    for owner, nodes, inner, _ in levels:
+    begins: dict[int, int] = {}  # of the nodes whose start alone orders others
+    for owner, nodes, inner, _, starts in levels:
         inner = list(inner)
         edges += [(ends.get(source, source), target) for source, target in inner]
+        for source, target in starts:
+            if source not in begins:
+                begins[source] = count + len(ends) + len(begins)
+                edges.append((begins[source], source))
+            edges.append((begins[source], target))
         if owner >= 0:
             sources, targets = {source for source, _ in inner}, {target for _, target in inner}
             edges += [(owner, node) for node in nodes if node not in targets]
             edges += [(ends.get(node, node), ends[owner]) for node in nodes if node not in sources]
-    return count + len(ends), edges + list(ends.items())
+    if begins:  # what orders such a node orders its start, if it is not a programmatic edge
+        kept = {(begin, node) for node, begin in begins.items()}.union(*(level.programmatic for level in levels))
+        edges = [edge if edge in kept else (edge[0], begins.get(edge[1], edge[1])) for edge in edges]
+    return count + len(ends) + len(begins), edges + list(ends.items())
 
 
 def starts_apart(
@@ -256,3 +284,63 @@ def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int,
             left[source] -= 1
             if not left[source]:
                 del reached[source]
+
+
+def program_order(count: int, levels: Iterable[Inside]) -> list[int]:
+    """The nodes as a program would run them one by one: in the order of declaration, as far as edges let it.
+
+    What an edge puts before a node that was declared earlier comes right before that node. What a node holds follows
+    it, before the next node of its level.
+
+    Parameters
+    ----------
+    count : int
+        How many nodes there are.
+    levels : iterable of Inside
+        How they hang together; the nodes of each in the order of declaration.
+
+    Returns
+    -------
+    list of int
+        Indices of nodes; those on a cycle, and behind one, are left out.
+
+    Examples
+    --------
+    >>> program_order(4, [Inside(-1, [0, 1, 2], [(2, 0)]), Inside(1, [3], [])])
+    [2, 0, 1, 3]
+    """
+    inner: dict[int, list[int]] = {}
+    for owner, nodes, edges, _, starts in levels:
+        inner.setdefault(owner, []).extend(_forward(nodes, [*edges, *starts]))
+    order: list[int] = []
+    pending = list(reversed(inner.get(-1, [])))
+    while pending:
+        index = pending.pop()
+        order.append(index)
+        pending += reversed(inner.get(index, ()))
+    return order
+
+
+def _forward(nodes: Sequence[int], edges: list[tuple[int, int]]) -> Sequence[int]:
+    """The nodes of a level in a topological order: as they are declared, each behind what has to come before it."""
+    place = {node: number for number, node in enumerate(nodes)}
+    if all(place[source] < place[target] for source, target in edges):
+        return nodes
+    before: dict[int, list[int]] = {node: [] for node in nodes}
+    for source, target in sorted(edges, key=lambda edge: place[edge[0]], reverse=True):
+        before[target].append(source)
+    found: dict[int, None] = {}
+    entered: set[int] = set()
+    for node in nodes:
+        pending = [node]
+        while pending:
+            index = pending[-1]
+            missing = [] if index in entered else [source for source in before[index] if source not in found]
+            entered.add(index)
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if all(source in found for source in before[index]):  # not on a cycle, nor behind one
+                found[index] = None
+    return list(found)

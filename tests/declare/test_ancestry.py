@@ -1,53 +1,81 @@
-"""The partial order of a graph as sets of bits."""
+"""Which nodes come after which: bodies, edges that order starts alone, the order of a program."""
 
 from __future__ import annotations
 
 import networkx as nx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdsl.declare.ancestry import ancestors, implied
+import graphdsl as gd
+from graphdsl.declare.ancestry import Inside, ancestors, flattened, insides, program_order
+
+
+def before(count, levels):
+    """The nodes that each one comes after."""
+    found = dict(ancestors({index: 1 << index for index in range(count)}, *flattened(count, levels)))
+    return [{each for each in range(count) if found[index] >> each & 1} for index in range(count)]
+
+
+def test_an_edge_of_starts_orders_behind_what_the_source_is_behind():
+    levels = [Inside(-1, [0, 1, 2, 3], [(0, 1), (2, 3)], starts=[(1, 2)])]
+    assert before(4, levels) == [set(), {0}, {0}, {0, 2}]
+    chain = [Inside(-1, [0, 1, 2, 3], [(0, 1)], starts=[(1, 2), (2, 3)])]
+    assert before(4, chain) == [set(), {0}, {0}, {0}]
+
+
+def test_a_programmatic_edge_orders_no_start():
+    levels = [Inside(-1, [0, 1, 2], [(0, 1)], [(0, 1)], [(1, 2)])]
+    assert before(3, levels) == [set(), {0}, set()], "1 starts while 0 still runs, and 2 with it"
+
+
+def test_in_a_body_too():
+    levels = [Inside(-1, [0, 1, 2], [(0, 1), (1, 2)]), Inside(1, [3, 4], [], starts=[(3, 4)])]
+    assert before(5, levels) == [set(), {0}, {0, 1, 3, 4}, {0, 1}, {0, 1}]
+
+
+def test_ports_tell_which_edges_order_what():
+    g = gd.Graph("ports")
+    a, b, c, d = (g.empty(name=name) for name in "abcd")
+    a >> b
+    g.edge(b, c, programmatic=True)
+    g.edge(c, d, programmatic=True, port="launch_order")
+    (level,) = insides(g, g.all_nodes)
+    assert (level.edges, level.starts) == ([(0, 1), (1, 2)], [(2, 3)])
+    (level,) = insides(g, g.all_nodes, {("b", "c")})
+    assert (level.edges, level.starts) == ([(0, 1)], [(1, 2), (2, 3)])
+
+
+def test_what_a_node_holds_follows_it():
+    levels = [Inside(-1, [0, 1], []), Inside(0, [2, 3], [(3, 2)]), Inside(3, [4], [])]
+    assert program_order(5, levels) == [0, 3, 4, 2, 1]
+
+
+def test_what_an_edge_puts_before_a_node_comes_right_before_it():
+    assert program_order(4, [Inside(-1, [0, 1, 2, 3], [(3, 1)])]) == [0, 3, 1, 2]
+    assert program_order(3, [Inside(-1, [0, 1, 2], [(1, 2), (2, 1)])]) == [0], "nodes of a cycle are left out"
 
 
 @st.composite
-def dags(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
-    """Nodes numbered in no order of the edges, and edges in no order at all."""
-    count = draw(st.integers(1, 12))
-    pairs = [(source, target) for target in range(count) for source in range(target)]
-    chosen = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    numbers = draw(st.permutations(range(count)))
-    return count, [(numbers[source], numbers[target]) for source, target in chosen]
-
-
-def _graph(count: int, edges: list[tuple[int, int]]) -> nx.DiGraph:
-    made = nx.DiGraph()
-    made.add_nodes_from(range(count))
-    made.add_edges_from(edges)
-    return made
+def dags(draw):
+    """Nodes in any topological order, and edges."""
+    count = draw(st.integers(1, 8))
+    ranks = draw(st.permutations(range(count)))
+    pairs = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1))))
+    return count, [(a, b) for a, b in sorted(pairs) if ranks[a] < ranks[b]]
 
 
 @given(dags())
-@settings(deadline=None)
-def test_ancestors_are_those_of_networkx(dag):
-    count, edges = dag
-    found = dict(ancestors({index: 1 << index for index in range(count)}, count, edges))
-    graph = _graph(count, edges)
-    assert found == {index: sum(1 << each for each in nx.ancestors(graph, index)) for index in range(count)}
-
-
-@given(dags())
-@settings(deadline=None)
-def test_what_is_not_implied_is_the_transitive_reduction_of_networkx(dag):
-    count, edges = dag
-    found = list(implied(count, edges))
-    graph = _graph(count, edges)
-    spared = {(source, target) for source, target, _ in found}
-    assert len(spared) == len(found)
-    assert set(edges) - spared == set(nx.transitive_reduction(graph).edges)
-    for source, target, via in found:
-        assert via in graph.pred[target]
-        assert source in nx.ancestors(graph, via)
-
-
-def test_edges_on_a_cycle_are_not_looked_at():
-    assert list(implied(4, [(0, 1), (1, 0), (0, 2), (1, 2), (2, 3)])) == []
+def test_the_order_of_a_program_is_topological_and_keeps_to_the_declaration(drawn):
+    count, edges = drawn
+    order = program_order(count, [Inside(-1, range(count), edges)])
+    place = {node: number for number, node in enumerate(order)}
+    assert sorted(order) == list(range(count))
+    assert all(place[a] < place[b] for a, b in edges)
+    if all(a < b for a, b in edges):
+        assert order == list(range(count))
+    dag = nx.DiGraph(edges)
+    for node in order:  # only what has to come before an earlier one goes before its turn
+        for later in range(node + 1, count):
+            if place[later] < place[node]:
+                needed = [each for each in range(node + 1) if each in dag and later in nx.ancestors(dag, each)]
+                assert needed, (order, node, later)
