@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.check import Report, check
+from graphdsl.check import Report, check, infer_edges
 from graphdsl.declare.definition import Definition
 from graphdsl.draw.dot import render, to_dot, write
 from graphdsl.draw.memory import write as write_memory
@@ -20,6 +20,7 @@ from graphdsl.plan.worth import Worth, worth_it
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Target
+    from graphdsl.declare.node import Node
     from graphdsl.declare.targets import Targets
     from graphdsl.drivers.base import Driver
     from graphdsl.drivers.cuda import CudaDevice
@@ -83,6 +84,44 @@ class Graph(Definition):
         from graphdsl.run.devices import targets
 
         return targets(target, self.devices)
+
+    def infer_edges(self, *, values: Mapping[str, Any] | None = None) -> list[tuple[Node, Node]]:
+        """Declare the edges that are missing, and no more: between nodes that touch the same memory, one to write it.
+
+        Which of two nodes comes first is said by the order of the program: that of declaration, as far as edges let
+        it. Between nodes of different bodies the edge joins the nodes that hold them. What is declared stays; the edges
+        that are added are those that no other way implies. What a kernel or a function does that cannot be known counts
+        as reading and writing; `independent` and atomic operations of one kind need no edge.
+
+        Parameters
+        ----------
+        values : dict, optional
+            Values of params by name, instead of their defaults; they decide which bytes views have.
+
+        Returns
+        -------
+        list of pairs of Node
+            Source and target of each edge that was added.
+
+        Raises
+        ------
+        DeclarationError
+            If the graph has a cycle.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> g = gd.Graph("demo")
+        >>> raw, x, y = g.host_array("raw", 4, "f4"), g.device_array("x", 4, "f4"), g.device_array("y", 4, "f4")
+        >>> load = g.memcpy(x, raw, name="load")
+        >>> clear = g.memset(y, 0, name="clear")
+        >>> copy = g.memcpy(y[:2], x[:2], name="copy")
+        >>> [f"{source.name} >> {target.name}" for source, target in g.infer_edges()]
+        ['clear >> copy', 'load >> copy']
+        >>> g.infer_edges()
+        []
+        """
+        return infer_edges(self, values)
 
     def plan(
         self,

@@ -350,7 +350,7 @@ def test_a_graph_that_only_a_large_gpu_can_hold_is_traced(run):
         out = g.host_array("out", 10**10, np.float32)
         for i in range(10):
             x = g.device_array(f"x{i}", 4 * 10**9, np.float32)
-            g.memset(x, 0) >> g.memcpy(out[:8], x[:8])
+            g.memset(x, 0) >> g.memcpy(out[8 * i : 8 * i + 8], x[:8])
     """
     status, said, _ = run(text, "trace")
     assert status == 0

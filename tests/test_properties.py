@@ -69,6 +69,7 @@ def graph_of(plans: list[NodePlan]) -> gd.Graph:
         node.declare(g, node.name)
     for node in plans:
         g.edge([g.node(name) for name in node.after], g.node(node.name))
+    g.independent(g.nodes, g.nodes, why="this is about calls")
     return g
 
 

@@ -19,6 +19,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     device_copies,
     devices,
     elementwise,
+    hazards,
     imported,
     kernels,
     launch_attributes,
@@ -33,6 +34,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     structure,
 )
 from graphdsl.check.context import Context
+from graphdsl.check.inference import missing_edges
 from graphdsl.check.placement import placement_fits
 from graphdsl.check.report import Finding, Report, Severity
 from graphdsl.check.rules import Rule, rules, rules_page
@@ -59,6 +61,7 @@ __all__ = [
     "check_disabled",
     "check_launch",
     "check_nodes",
+    "infer_edges",
     "launch_fits",
     "rules",
     "rules_page",
@@ -72,6 +75,7 @@ def check(
     values: Mapping[str, Any] | None = None,
     compile: bool = True,
     disabled: Iterable[str] = (),
+    errors_only: bool = False,
 ) -> Report:
     """Hold a definition to every rule. Needs no GPU.
 
@@ -90,6 +94,8 @@ def check(
     disabled : iterable of str, optional
         Names of nodes that an exec of the graph disables, or patterns such as ``"layer0/*"``: GD703 finds the nodes
         that read what these would have written.
+    errors_only : bool
+        Leave out the rules about what keeps no graph from being instantiated.
 
     Returns
     -------
@@ -121,7 +127,43 @@ def check(
     context = Context.of_graph(definition, targets, given, compile=compile)
     if names := [disabled] if isinstance(disabled, str) else list(disabled):
         context.disabled = frozenset(context.nodes[i].name for i in selected(context.nodes, names))
-    return _report(rules(), context)
+    context.errors_only = errors_only
+    return _report([rule for rule in rules() if rule.severity == "error" or not errors_only], context)
+
+
+def infer_edges(definition: Definition, values: Mapping[str, Any] | None = None) -> list[tuple[Node, Node]]:
+    """Declare the edges that the order of the program and the accesses of nodes need, in bodies too.
+
+    Parameters
+    ----------
+    definition : Definition
+        A whole graph; the edges are added to it.
+    values : dict of str to number, optional
+        Values of params by name, instead of their defaults.
+
+    Returns
+    -------
+    list of pairs of Node
+        Source and target of each edge that was added.
+
+    Raises
+    ------
+    DeclarationError
+        If the graph has a cycle.
+    """
+    context = Context.of_graph(definition, targets_of(None, definition.devices), values or {})
+    outline = context.outline
+    if len(outline.order) < len(context.nodes):
+        raise DeclarationError(
+            "edges are inferred in a graph without cycles",
+            field="edges",
+            value=definition.name,
+            remedy="Call check, which names the cycle.",
+        )
+    found = [(context.nodes[a], context.nodes[b]) for a, b in missing_edges(context.relations)]
+    for source, target in found:
+        source.definition.edge(source, target)
+    return found
 
 
 def check_nodes(

@@ -14,6 +14,10 @@ import numpy as np
 
 from graphdsl.cached import cached_property
 from graphdsl.check import source_groups
+from graphdsl.check.conflicts import Conflicts, Waiver, waivers_of
+from graphdsl.check.inference import Relations
+from graphdsl.check.masks import Verdict
+from graphdsl.check.outline import Outline
 from graphdsl.check.stale import Flow
 from graphdsl.check.subjects import (
     KernelGroup,
@@ -23,6 +27,7 @@ from graphdsl.check.subjects import (
     leaves,
     uses_of,
 )
+from graphdsl.check.touched import Touched
 from graphdsl.compile.roles import Role, roles
 from graphdsl.declare.ancestry import insides
 from graphdsl.declare.attributes import LaunchAttributes
@@ -68,6 +73,8 @@ class Context:
         Given values that their param does not take, by name.
     disabled : frozenset of str
         Names of the nodes that are taken to be disabled.
+    errors_only : bool
+        True where nobody asks for less than errors.
     kernels, copies, memsets, hosts, captured : list of Node
         The nodes of each kind.
     """
@@ -92,6 +99,7 @@ class Context:
         self.given: Mapping[str, Any] = {}
         self.misfits: dict[str, GraphdslError] = {}
         self.disabled: frozenset[str] = frozenset()
+        self.errors_only = False
         self._images = images
         self._compile = compile
         self._by_type: dict[type[Node], list[Any]] = {}
@@ -148,8 +156,54 @@ class Context:
     @cached_property
     def flow(self) -> Flow:
         """The nodes with their order, and which are disabled."""
-        disabled = {number for number, node in enumerate(self.nodes) if node.name in self.disabled}
-        return Flow(self.nodes, insides(self.definition, self.nodes), disabled, self.values)
+        return Flow(self.nodes, insides(self.definition, self.nodes), self._disabled_indices, self.values)
+
+    @property
+    def _disabled_indices(self) -> set[int]:
+        return {number for number, node in enumerate(self.nodes) if node.name in self.disabled}
+
+    @cached_property
+    def conflicts(self) -> Conflicts:
+        """The pairs of nodes that touch the same bytes, one of them to write, and that nothing orders."""
+        least = Verdict.CERTAIN if self.errors_only else Verdict.COMMUTES
+        return Conflicts(self.touched, self.outline, self.waivers, most=MOST_PAIRS, least=least)
+
+    @cached_property
+    def touched(self) -> Touched:
+        """Who touches which bytes."""
+        buffers = (operand for operand in self.definition.operands.values() if isinstance(operand, Buffer))
+        addresses = {buffer: buffer.address for buffer in buffers if buffer.address is not None}
+        return Touched(self.nodes, self.values, addresses, self._disabled_indices)
+
+    @cached_property
+    def outline(self) -> Outline:
+        """The nodes in the order of the program."""
+        return Outline(self.nodes, insides(self.definition, self.nodes, self.unwaited))
+
+    @cached_property
+    def waivers(self) -> list[Waiver]:
+        """What the user says may run in any order; behind that the edges that another rule says all about."""
+        said = [(each.one, each.other) for each in self.definition.independents]
+        missing = [((source,), (target,)) for source, target in self.unwaited]
+        return waivers_of(self.outline, [*said, *missing]) if said or missing else []
+
+    @cached_property
+    def relations(self) -> Relations:
+        """Who needs an order with whom."""
+        return Relations(self.touched, self.outline, self.waivers)
+
+    @cached_property
+    def unwaited(self) -> set[tuple[str, str]]:
+        """Programmatic edges, by the names of their nodes, of which the target is known to call for no wait."""
+        return {
+            (source.name, target.name)
+            for source, target, edge in self.programmatic_edges
+            if edge["port"] == "programmatic"
+            and isinstance(source, KernelNode)
+            and isinstance(target, KernelNode)
+            and (image := self.image_of.get(target.name)) is not None
+            and image.graph_calls.waits is False
+        }
 
     @cached_property
     def launch_roles(self) -> dict[Buffer, Role]:
@@ -480,6 +534,9 @@ def _kind(arg: Any) -> Any:
         return kind, id(arg)
     return kind, arg
 
+
+MOST_PAIRS = 16
+"""Of the pairs of nodes that are in conflict over one memory, so many are kept."""
 
 _MOST_BITS = 1024
 """Of an integer that is worth judging: no dtype holds as many, and messages must not fill pages."""

@@ -140,6 +140,7 @@ _FAMILIES = {
     "GD3": "Copies, memsets, views and host functions",
     "GD4": "Lifetime of memory",
     "GD5": "Conditional nodes",
+    "GD6": "Hazards",
     "GD7": "Advice",
 }
 

@@ -90,7 +90,7 @@ def _bytes(ranges: Ranges, array: Array, sizes: Sizes) -> Bytes:
         return None
     count = _joined("maximum", _joined("-", stop, start), 0)
     nbytes = times(count, step)
-    if rest != step:
+    if not _same(rest, step):
         nbytes = _joined("+", nbytes, times(_joined("minimum", count, 1), _joined("-", rest, step)))
     return times(start, step), nbytes
 

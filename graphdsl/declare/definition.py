@@ -25,6 +25,7 @@ from graphdsl.declare.given import (
     extent,
     kernel_arguments,
 )
+from graphdsl.declare.independent import copy_independents
 from graphdsl.declare.kernel import as_kernel, name_of
 from graphdsl.declare.nesting import ChildNode, ConditionalNode, Form
 from graphdsl.declare.node import NodeOrNodes
@@ -528,6 +529,7 @@ class Definition(OperandLevel):
         body = self._body(full)
         self._add(node := ChildNode(full, self, declared_here(), body, graph.name), befores)
         copy_level(graph, body, substitutes, f"{full}/")
+        copy_independents(graph, body, f"{full}/")
         return node
 
     def if_(self, condition: Condition, *, name: str | None = None, after: NodeOrNodes = ()) -> ConditionalNode:

@@ -12,6 +12,7 @@ from graphdsl.declare.batch import MemoryOperation
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Expr, Param, substituted
+from graphdsl.declare.independent import copy_independents
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import KernelNode
 from graphdsl.declare.operands import Array, Buffer, View, rebased
@@ -299,3 +300,4 @@ def copy_graph(
         if name not in missing:
             target.operands[name] = _renamed(substitutes, operand, name, target)
     copy_level(source, target, substitutes, "", edited)
+    copy_independents(source, target)

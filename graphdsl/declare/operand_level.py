@@ -181,6 +181,7 @@ class OperandLevel(Level):
             strides=found.strides,
             owner=owner,
             keep=found.keep,
+            address=found.address,
             readonly=found.readonly,
             location=declared_here(),
             device=self._device_of(owner) if found.space == "device" else None,

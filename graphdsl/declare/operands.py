@@ -118,6 +118,8 @@ class Buffer(Array):
         For external memory, the object that owns it; None where every exec owns its own.
     keep : object or None
         For external memory, what keeps it where it is, such as an export of the owner's buffer.
+    address : int or None
+        Of external memory, where it lay when it was declared.
     readonly : bool
         True if the owner of external memory forbids writing.
     allocated : bool
@@ -130,6 +132,7 @@ class Buffer(Array):
 
     __slots__ = (
         "_space",
+        "address",
         "allocated",
         "definition",
         "device",
@@ -152,6 +155,7 @@ class Buffer(Array):
         strides: tuple[int, ...] | None = None,
         owner: Any = None,
         keep: Any = None,
+        address: int | None = None,
         readonly: bool = False,
         allocated: bool = False,
         location: Location | None = None,
@@ -171,6 +175,7 @@ class Buffer(Array):
         self.definition = definition
         self.owner = owner
         self.keep = keep
+        self.address = address
         self.readonly = readonly
         self.location = location
         self.device = device

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar
 import networkx as nx
 
 from graphdsl.declare.given import checked_name, checked_ordinal
+from graphdsl.declare.independent import Independent, checked_independent
 from graphdsl.declare.node import Node, NodeOrNodes, Port, flatten
 from graphdsl.errors import DeclarationError, GraphdslError, Location
 
@@ -67,6 +68,7 @@ class Level:
             self._levels: list[Level] = [self]
             self._named: dict[str, Node] = {}  # the nodes of all levels
             self.placed = False
+            self._independents: list[Independent] = []
             self._claims: dict[str, int] = {}  # names that a thread is about to give to a node
 
     @property
@@ -148,6 +150,34 @@ class Level:
         for end in (source, target):
             end.definition._dag.nodes[end.name].setdefault("foreign", []).append((source, target, location))
 
+    def independent(self, one: NodeOrNodes, other: NodeOrNodes, *, why: str) -> None:
+        """Say that nodes may run in any order, or at once, though they touch the same memory.
+
+        A check then reports no conflict between them, and lists the reason (GD604).
+
+        Parameters
+        ----------
+        one, other : node or list of nodes
+            Each of ``one`` with each of ``other``; the same list twice says it of all of its pairs. A node that holds
+            others stands for all of these.
+        why : str
+            The reason, for whoever reads the report.
+
+        Raises
+        ------
+        DeclarationError
+            If there is no reason, or a node belongs to another graph.
+
+        Examples
+        --------
+        >>> from graphdsl.declare.definition import Definition
+        >>> graph = Definition()
+        >>> x = graph.device_array("x", 4, "f4")
+        >>> a, b = graph.memset(x, 0, name="a"), graph.memset(x, 0, name="b")
+        >>> graph.independent(a, b, why="both write the same")
+        """
+        self.root._independents.append(checked_independent(self, one, other, why, declared_here()))
+
     def scope(self, name: str) -> AbstractContextManager[None]:
         """Prefix the names of what is declared inside with ``name/``; drawings show a cluster.
 
@@ -227,6 +257,11 @@ class Level:
             sequences[-1] = last
 
     # Looking things up
+
+    @property
+    def independents(self) -> tuple[Independent, ...]:
+        """What `independent` was told, of all levels."""
+        return tuple(self.root._independents)
 
     @property
     def nodes(self) -> list[Node]:

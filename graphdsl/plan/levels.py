@@ -86,7 +86,7 @@ def insides(levels: Iterable[Level]) -> list[Inside]:
     >>> graph = Definition()
     >>> _ = graph.empty(name="a") >> graph.empty(name="b")
     >>> insides(levels_of(graph)[1])
-    [Inside(owner=-1, nodes=range(0, 2), edges=[(0, 1)], programmatic=[])]
+    [Inside(owner=-1, nodes=range(0, 2), edges=[(0, 1)], programmatic=[], starts=[])]
     """
     return [
         Inside(
@@ -94,6 +94,7 @@ def insides(levels: Iterable[Level]) -> list[Inside]:
             range(level.start, level.stop),
             [(source, target) for source, target in level.edges[level.ports != PORTS["launch_order"]].tolist()],
             [(source, target) for source, target in level.edges[level.ports == PORTS["programmatic"]].tolist()],
+            [(source, target) for source, target in level.edges[level.ports == PORTS["launch_order"]].tolist()],
         )
         for level in levels
     ]

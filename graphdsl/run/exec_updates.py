@@ -221,7 +221,7 @@ class ExecUpdates(ExecLife):
         self._require_usable()
         _require_whole(graph, on_mismatch)
         held_to = targets(self.device, graph.devices)
-        check(graph, target=held_to, values=values).raise_for_errors()
+        check(graph, target=held_to, values=values, errors_only=True).raise_for_errors()
         made, given, shadow = self._planned_alike(graph, held_to, values), values or {}, self._shadow
         bound = self._memory.bindings_for(made, shadow.values)
         addresses = {name: bound[name].address if name in bound else 0 for name in (*made.buffers, *made.events)}

@@ -72,7 +72,7 @@ def instantiate(
             remedy="Pass graphdsl.cuda(0) or graphdsl.emulator(), or nothing for the default.",
         )
     target = targets(device, definition.devices)
-    check(definition, target=target, values=values).raise_for_errors()
+    check(definition, target=target, values=values, errors_only=True).raise_for_errors()
     made = plan(definition, lanes=lanes, durations=durations, values=values, target=target, share_memory=share_memory)
     return GraphExec(made, device, values or {})
 

@@ -231,6 +231,7 @@ class _Importer:
                 strides=strides,
                 owner=owner,
                 keep=owner,
+                address=address,
                 location=self._location,
                 device=device,
             )

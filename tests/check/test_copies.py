@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphdsl as gd
-from tests.check.findings import cheap, codes, judged, only
+from tests.check.findings import cheap, codes, errors_of, judged, only
 
 
 def test_right_copies(demo):
@@ -74,7 +74,7 @@ def test_orders_that_differ(demo):
     fortran = demo.g.external("fortran", np.zeros((32, 32), np.float32, order="F"))
     demo.g.memcpy(demo.table, fortran, name="wrong")
     demo.g.memcpy(demo.table, fortran, nbytes=4096, name="right")
-    errors = cheap(demo.g).errors
+    errors = errors_of(cheap(demo.g))
     assert [(each.code, each.node, each.field) for each in errors] == [("GD306", "wrong", "source")]
 
 

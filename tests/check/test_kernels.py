@@ -12,7 +12,7 @@ import graphdsl as gd
 from graphdsl.check import check
 from graphdsl.declare.limits import limits_of
 from tests.check.conftest import scale
-from tests.check.findings import cheap, judged, only
+from tests.check.findings import cheap, errors_of, judged, only
 
 
 @cuda.jit
@@ -169,7 +169,7 @@ def test_a_kernel_that_does_not_compile_is_found_once_for_all_its_nodes(demo):
         launch(demo, unsupported, args=demo.x, name=name)
     launch(demo, unknown_name, args=demo.x, name="third")
     launch(demo, guided, name="right")
-    found = check(demo.g).errors
+    found = errors_of(check(demo.g))
     assert [(each.code, each.node, each.nodes) for each in found] == [
         ("GD205", "first", ("first", "second")),
         ("GD205", "third", ("third",)),
@@ -246,7 +246,7 @@ def test_a_block_of_more_threads_than_the_kernel_is_compiled_for(demo):
     launch(demo, narrow, args=demo.x, block=65, name="wrong")
     launch(demo, narrow, args=demo.x, block=1024, name="largest")
     launch(demo, narrow, args=demo.x, block=64, name="right")
-    found = check(demo.g).errors
+    found = errors_of(check(demo.g))
     assert [(each.code, each.node, each.field, each.value) for each in found] == [
         ("GD213", "wrong", "block", (65, 1, 1)),
         ("GD213", "largest", "block", (1024, 1, 1)),

@@ -7,7 +7,7 @@ import pytest
 
 import graphdsl as gd
 from tests.check.conftest import scale
-from tests.check.findings import cheap, judged, only
+from tests.check.findings import cheap, errors_of, judged, only
 
 
 def launch(demo, x, **options):
@@ -104,7 +104,7 @@ def test_read_only_memory(demo):
     demo.g.memcpy(table, demo.x, name="into")
     demo.g.memcpy(table[:10], demo.x[:10], name="into_view")
     demo.g.memcpy(demo.x, table, name="out_of")
-    assert [(each.code, each.node, each.field) for each in cheap(demo.g).errors] == [
+    assert [(each.code, each.node, each.field) for each in errors_of(cheap(demo.g))] == [
         ("GD309", "into", "destination"),
         ("GD309", "into_view", "destination"),
     ]

@@ -7,7 +7,7 @@ import pytest
 
 import graphdsl as gd
 from tests.check.conftest import scale
-from tests.check.findings import cheap, judged, only
+from tests.check.findings import cheap, errors_of, judged, only
 
 
 def launch(demo, *, n=None, name=None, **options):
@@ -138,7 +138,7 @@ def test_an_argument_out_of_range_of_its_expression(demo):
         ("GD115", "difference", "argument 'n'"),
         ("GD115", "in_tuple", "argument 'y'"),
     ]
-    assert [each.value for each in found.errors] == [400, -1, 400]
+    assert [each.value for each in errors_of(found)] == [400, -1, 400]
     assert "m = 200" in found[0].remedy
 
 

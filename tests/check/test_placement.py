@@ -15,7 +15,7 @@ from graphdsl.compile.placement import Placement
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.limits import limits_of
 from tests.check.conftest import scale
-from tests.check.findings import LAUNCHED_ANYHOW, cheap, judged, only
+from tests.check.findings import LAUNCHED_ANYHOW, cheap, in_any_order, judged, only
 
 SM_90 = limits_of("sm_90")
 
@@ -195,7 +195,7 @@ class TestUpdates:
         for name, attributes in (("a", {}), ("b", {"cluster": 2}), ("c", {"cluster": 4})):
             args = (x, y, np.float32(1), n)
             g.kernel(scale_gpu, grid=gd.cdiv(n, 128), block=128, args=args, name=name, **attributes)
-        exe = g.instantiate(gd.emulator())
+        exe = in_any_order(g).instantiate(gd.emulator())
         with pytest.raises(gd.UpdateError) as caught:
             exe.update(n=256)
         assert caught.value.node == "c"

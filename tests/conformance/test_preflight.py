@@ -152,8 +152,9 @@ def test_many_nodes_are_cut_short(device):
     g = gd.Graph("many")
     n = g.param("n", np.int32, default=1)
     x = g.host_array("x", 32, np.float32)
-    for i in range(30):
-        g.kernel(kernels.add_to, grid=1, block=32, args=(x, 1.0, n), name=f"k{i}")
+    with g.sequence():
+        for i in range(30):
+            g.kernel(kernels.add_to, grid=1, block=32, args=(x, 1.0, n), name=f"k{i}")
     with g.instantiate(device) as exe:
         said = exe.preflight(n=2)
         assert len(said.nodes) == 30

@@ -130,6 +130,7 @@ def test_calls_do_not_tell_how_many_threads_declared():
         else:
             for number in range(MANY):
                 declare(g, x, number)
+        g.independent(g.nodes, g.nodes, why="this is about calls")
         return g.trace()
 
     assert calls(True) == calls(False)

@@ -163,8 +163,7 @@ def test_parts_that_follow_a_param_are_fused_if_they_are_the_same():
     made, _ = _fused(g)
     assert [node.name for node in made.nodes] == ["a+b"]
     assert made.node("a+b").grid[0].params == {made.operands["n"]}
-    with g.sequence():
-        g.elementwise(scale, t[:k], (x[:n], 2.0), name="c")
+    g.elementwise(scale, t[:k], (x[:n], 2.0), name="c", after=g.node("b"))
     assert not _fused(g)[1]
 
 

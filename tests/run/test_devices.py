@@ -58,6 +58,7 @@ def test_peer_access_is_enabled_where_it_is_needed_and_once_for_an_exec():
     g = two(kernel_on=0)
     with g.on(0):
         g.kernel(scale, grid=1, block=N, args=(g.operands["y"], g.operands["y"], np.float32(2), N), name="again")
+    g.independent(g.nodes, g.nodes, why="this is about calls")
     device = gd.emulator(devices=2)
     with g.instantiate(device) as exe:
         assert device.history.count("cuCtxEnablePeerAccess") == 1
@@ -143,6 +144,7 @@ def test_shared_memory_is_raised_on_each_device():
     for number in (0, 1):
         with g.on(number):
             g.kernel(scale, grid=1, block=N, args=(raw, raw, np.float32(1), N), shared_bytes=size)
+    g.independent(g.nodes, g.nodes, why="this is about calls")
     with g.instantiate(gd.emulator(devices=2)) as exe:
         exe.update(size=100_000)
         assert [kernel.allowed_shared_bytes for kernel in exe._shadow.packing.kernels] == [100_000, 100_000]

@@ -170,8 +170,9 @@ def test_plans_of_updates_are_bounded(device):
     g = gd.Graph("many")
     params = [g.param(f"p{i}", np.int32, default=1) for i in range(10)]
     out = g.host_array("out", 1, np.float32)
-    for i, param in enumerate(params):
-        g.kernel(kernels.add_to, grid=1, block=1, args=(out, 1.0, param), name=f"k{i}")
+    with g.sequence():
+        for i, param in enumerate(params):
+            g.kernel(kernels.add_to, grid=1, block=1, args=(out, 1.0, param), name=f"k{i}")
     with g.instantiate(device) as exe:
         for number in range(1, 1000):
             exe.update({f"p{i}": number + 1 for i in range(10) if number >> i & 1})
