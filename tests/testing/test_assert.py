@@ -82,6 +82,29 @@ def test_what_an_error_says():
     assert str(pickle.loads(pickle.dumps(problem))) == str(problem)
 
 
+def test_what_the_user_says_of_two_nodes_is_tried_too():
+    g = racing()
+    g.independent(g.node("one"), g.node("two"), why="they write the same")  # which they do not
+    with pytest.raises(gd.OrderError) as caught:
+        gd.testing.assert_order_independent(g)
+    assert caught.value.nodes == ("one", "two")
+
+
+def test_what_a_node_does_beyond_what_it_says_is_found():
+    g = gd.Graph("liar")
+    x, out = g.host_array("x", 2, np.int32), g.host_array("out", 2, np.int32)
+
+    def count(values):
+        values += 1
+
+    g.host(count, args=(x,), name="count", reads=[x], writes=[])
+    g.memcpy(out, x, name="store")
+    assert g.check().ok
+    with pytest.raises(gd.OrderError) as caught:
+        gd.testing.assert_order_independent(g, {"x": 0, "out": 0})
+    assert caught.value.edge == ("count", "store")
+
+
 def test_only_the_outputs_count():
     g = racing()
     y = g.device_array("y", 4, np.int32)
