@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from graphdsl.check.context import Context
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 from graphdsl.check.subjects import label, sentences
+from graphdsl.declare.accesses import Access
 from graphdsl.declare.elementwise import ElementwiseKernel
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.nodes import KernelNode
-from graphdsl.declare.operands import Array, Buffer, span_nbytes
+from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.regions import Region, overlap, region_of
 
 
 @rule("GD261", "error", "What elementwise nodes write is not read beside it")
@@ -114,30 +117,27 @@ def _overlaps(context: Context, node: KernelNode) -> Iterator[tuple[int, int]]:
                     yield index, other
 
 
-class _Place:
-    """Where the elements of an array lie: the memory, its first byte, the one behind its last, and the strides."""
+class _Place(NamedTuple):
+    """Where the elements of an array lie: the memory, the bytes in it, and what equal elements have in common."""
 
-    def __init__(self, memory: str | None, start: int, stop: int, elements: object) -> None:
-        self.memory = memory
-        self.start = start
-        self.stop = stop
-        self.elements = elements
+    memory: str | None
+    region: Region
+    elements: object
 
     def meets(self, other: _Place) -> bool:
-        """True if the two share bytes, and are not the same elements."""
-        if self.memory != other.memory or self.stop <= other.start or other.stop <= self.start:
+        """True if the two share bytes, or may, and are not the same elements."""
+        if self.memory != other.memory or self.elements == other.elements:
             return False
-        return self.elements != other.elements
+        return overlap(self.region, other.region) is not False
 
 
 def _place(context: Context, array: Array) -> _Place | None:
-    region = context.region(array)
-    if region is None:
+    found = context.region(array)
+    if found is None:
         return None
     memory, base = _memory(context, array.buffer)
-    start = base + region.offset
-    span = span_nbytes(region.shape, array.strides, array.dtype.itemsize)
-    return _Place(memory, start, start + span, (start, region.shape, array.strides, array.dtype))
+    region, _ = region_of(Access(array, True, True), context.values, base)
+    return _Place(memory, region, (region.start, found.shape, array.strides, array.dtype))
 
 
 def _memory(context: Context, buffer: Buffer) -> tuple[str | None, int]:

@@ -27,6 +27,7 @@ from graphdsl.declare.embed import Contents
 from graphdsl.declare.interop import foreign_array
 from graphdsl.declare.nodes import KernelNode, named_operands
 from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.regions import overlap, region_of
 from graphdsl.declare.store import Level
 from graphdsl.passes.changes import Change, Changes, Named, named
 from graphdsl.passes.rewrite import GraphType, checked_graph, rewritten
@@ -44,8 +45,8 @@ def fuse_elementwise(graph: GraphType) -> tuple[GraphType, Changes]:
     Two nodes of `Graph.elementwise` are fused if the first writes a device array of this graph that the second reads,
     element by element, and nothing else touches; if both are on one device, with the same tags and launch attributes;
     and if no other way leads from the first to the second. Memory that is adopted, on the host, or declared
-    ``lifetime="persistent"`` stays. The new node is named by its parts, such as ``scale+bias``, and is after and before
-    all that they were.
+    ``lifetime="persistent"`` stays, and so do nodes that `Graph.independent` speaks of. The new node is named by its
+    parts, such as ``scale+bias``, and is after and before all that they were.
 
     What was rounded to the dtype of the array is rounded to it still: on the emulator results are equal bit for bit. On
     a GPU the compiler may contract a product of one function and a sum of the next into one operation, which rounds
@@ -87,12 +88,13 @@ def fuse_elementwise(graph: GraphType) -> tuple[GraphType, Changes]:
     """
     checked_graph(graph)
     users = _users(graph)
+    apart = {name for each in graph.independents for name in (*each.one, *each.other)}
     taken = {node.name for node in graph.all_nodes}
     changes: list[Change] = []
     edited: dict[int, Contents] = {}
     dropped: list[Buffer] = []
     for level in graph.levels:
-        fusing = _Fusing(level, users, taken)
+        fusing = _Fusing(level, users, taken, apart)
         fusing.run()
         if fusing.dropped:
             edited[id(level)] = fusing.contents()
@@ -147,14 +149,15 @@ class _Group(NamedTuple):
 class _Fusing:
     """One level while it is fused."""
 
-    def __init__(self, level: Level, users: dict[Any, set[str]], taken: set[str]) -> None:
+    def __init__(self, level: Level, users: dict[Any, set[str]], taken: set[str], apart: set[str]) -> None:
         self.level = level
         self.users = users
         self.taken = taken
         self.dag: nx.DiGraph[str] = nx.DiGraph()
         self.dag.add_nodes_from(level.dag)
         self.dag.add_edges_from((source, target, dict(data)) for source, target, data in level.dag.edges.data())
-        self.groups = {node.name: _group(node) for node in level.nodes if _is_elementwise(node)}
+        fusible = (node for node in level.nodes if _is_elementwise(node) and node.name not in apart)
+        self.groups = {node.name: _group(node) for node in fusible}
         self._group_of: dict[str, str] = {}  # of the nodes that were fused
         self.dropped: list[Buffer] = []
         self._dropped_by: dict[str, list[str]] = {}
@@ -375,12 +378,9 @@ def _same_elements(one: Array, other: Array) -> bool:
 def _may_overlap(one: Array, other: Array) -> bool:
     bases = [0, 0]
     if one.buffer is not other.buffer:
-        if not (one.buffer.external and other.buffer.external):
-            return False
         bases = [foreign_array(each.buffer.owner, each.buffer.name).address for each in (one, other)]
-    spans = [Access(each, True, True).span({}) for each in (one, other)]
-    (first, last), (start, stop) = ((base + span[0], base + span[1]) for base, span in zip(bases, spans, strict=True))
-    return first < stop and start < last
+    regions = (region_of(Access(each, True, True), {}, base)[0] for each, base in zip((one, other), bases, strict=True))
+    return overlap(*regions) is not False
 
 
 def _joined_calls(writer: _Group, reader: _Group, handed: list[Buffer], shape: tuple[Any, ...]) -> tuple[Call, ...]:

@@ -44,6 +44,15 @@ def test_what_is_written_is_the_same_elements_or_shares_nothing(out, given, foun
     assert judged(cheap(g)) == ([("GD261", "add", found)] if found else [])
 
 
+def test_columns_beside_each_other_share_nothing():
+    g = gd.Graph()
+    x = g.device_array("x", (4, 8), np.float32)
+    g.elementwise(add, x[:, :4], (x[:, 4:], 1.0), name="apart")
+    assert judged(cheap(g)) == []
+    g.elementwise(add, x[:, :4], (x[:, 3:7], 1.0), name="shifted", after=g.node("apart"))
+    assert judged(cheap(g)) == [("GD261", "shifted", "argument 'x'")]
+
+
 def test_two_outputs_that_overlap_are_found_from_both_sides():
     @gd.elementwise
     def both(x):

@@ -249,6 +249,13 @@ def devices(g, x, t, y):
 
 
 @stops
+def independent_of_another(g, x, t, y):
+    one, other = g.elementwise(scale, t, (x, 2.0)), g.elementwise(scale, y, (t, 2.0))
+    g.independent(one, g.memset(x, 0.0), why="either will do")
+    return one, other
+
+
+@stops
 def a_node_between(g, x, t, y):
     one, other = g.elementwise(scale, t, (x, 2.0)), g.elementwise(scale, y, (t, 2.0))
     _ = one >> g.empty() >> other
