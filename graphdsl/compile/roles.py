@@ -18,6 +18,7 @@ from graphdsl.declare.ancestry import Inside, ancestors, flattened
 from graphdsl.declare.expressions import Expr
 from graphdsl.declare.nesting import ConditionalNode
 from graphdsl.declare.node import Node
+from graphdsl.declare.nodes import buffers_of
 from graphdsl.declare.operands import Buffer, Extent
 
 Kind = Literal["between", "input", "output", "state", "unknown", "unused"]
@@ -79,6 +80,60 @@ def roles(nodes: Sequence[Node], levels: Iterable[Inside], wanted: Iterable[Buff
     return _Flow(nodes, list(levels), wanted).roles()
 
 
+def plainly_outside(nodes: Sequence[Node], order: Sequence[int], wanted: Iterable[Buffer]) -> dict[Buffer, str]:
+    """Arrays that do not lie between nodes, as far as two nodes tell, with how that shows.
+
+    What the first node in any order reads nobody has written before, and what the last one writes nobody reads after.
+    Most arrays that are not between nodes are found so, and most nodes need not be looked into.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Those of the graph and of all bodies.
+    order : sequence of int
+        The indices of all of them, in an order that they may run in.
+    wanted : iterable of Buffer
+        The arrays.
+    """
+    wanted = list(wanted)
+    found = {}
+    for buffer, first in _first_users(nodes, order, wanted).items():
+        reading = next((each for each in accesses(first) if each.array.buffer is buffer and each.reads), None)
+        if reading is not None:
+            found[buffer] = _reads_first(first, reading)
+    for buffer, last in _first_users(nodes, reversed(order), [each for each in wanted if each not in found]).items():
+        writing = next((each for each in accesses(last) if each.array.buffer is buffer and each.writes), None)
+        if writing is not None:
+            found[buffer] = _writes_last(last, writing)
+    return found
+
+
+def _first_users(nodes: Sequence[Node], order: Iterable[int], wanted: Iterable[Buffer]) -> dict[Buffer, Node]:
+    """The first node in an order that uses each array; an array that none uses is left out."""
+    missing = set(wanted)
+    found = {}
+    for index in order:
+        if not missing:
+            break
+        for buffer in buffers_of(nodes[index]):
+            if buffer in missing:
+                missing.discard(buffer)
+                found[buffer] = nodes[index]
+    return found
+
+
+def _reads_first(node: Node, access: Access) -> str:
+    if access.known:
+        return f"node {node.name!r} reads it, and nothing writes it before"
+    return f"what node {node.name!r} does to it is not known"
+
+
+def _writes_last(node: Node, access: Access) -> str:
+    if access.known:
+        return f"nothing reads what node {node.name!r} writes"
+    return f"node {node.name!r} may write it, and nothing reads it after"
+
+
 @dataclass
 class _Uses:
     """What the nodes do to one array, by their indices.
@@ -111,7 +166,7 @@ class _Flow:
         self._bits: dict[int, int] = {}
         self._read: dict[int, list[Access]] = {}
         for index, node in enumerate(nodes):
-            for each in accesses(node):
+            for each in accesses(node) if any(buffer in self._uses for buffer in buffers_of(node)) else ():
                 uses = self._uses.get(each.array.buffer)
                 if uses is None:
                     continue
@@ -135,12 +190,9 @@ class _Flow:
 
     def _last(self, uses: _Uses) -> Role:
         """What an array is of which all that is read was written before."""
-        for index, each in uses.writers:
-            if not self._bits[index] & uses.read:
-                node = self._nodes[index]
-                if not each.known:
-                    return Role("output", f"node {node.name!r} may write it, and nothing reads it after", node, each)
-                return Role("output", f"nothing reads what node {node.name!r} writes", node, each)
+        unread = [(self._nodes[index], each) for index, each in uses.writers if not self._bits[index] & uses.read]
+        for node, each in sorted(unread, key=lambda pair: pair[1].known):
+            return Role("output", _writes_last(node, each), node, each)
         return Role("between", "it lies between nodes") if uses.writers else Role("unused", "no node works on it")
 
     def _unwritten(self, index: int, read: Access, uses: _Uses, before: int) -> Role | None:
@@ -149,9 +201,9 @@ class _Flow:
         role = _Reading(node, read)
         if not read.known:
             sure = self._writing(index, uses, before)
-            return None if _covered(read, sure) else role("unknown", "what node {} does to it is not known")
+            return None if _covered(read, sure) else Role("unknown", _reads_first(node, read), node, read)
         if not before:
-            return role("input", "node {} reads it, and nothing writes it before")
+            return Role("input", _reads_first(node, read), node, read)
         sure = self._writing(index, uses, before)
         if _covered(read, sure):
             return None

@@ -430,6 +430,31 @@ class EventWaitNode(EventNode):
     kind = "event wait"
 
 
+def buffers_of(node: Node) -> list[Buffer]:
+    """The buffers that a node refers to, also through views and tuples, once for each time.
+
+    Examples
+    --------
+    >>> from graphdsl.declare.definition import Definition
+    >>> graph = Definition()
+    >>> x, y = (graph.device_array(name, 8, "f4") for name in "xy")
+    >>> buffers_of(graph.memcpy(y, x[:]))
+    [y: float32[8] device, x: float32[8] device]
+    """
+    found = []
+    if isinstance(node, KernelNode) and node.attributes is None:  # by far the most frequent
+        waiting = list(node.args[::-1])
+    else:
+        waiting = list(node.operands()[::-1])
+    while waiting:
+        operand = waiting.pop()
+        if isinstance(operand, Array):
+            found.append(operand.buffer)
+        elif type(operand) is tuple:
+            waiting += operand[::-1]
+    return found
+
+
 def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
     """The buffers and params that a node refers to, also through views, expressions and tuples, by name."""
     yield from _named(node.operands())

@@ -16,7 +16,7 @@ import numpy as np
 from graphdsl.declare.ancestry import Inside, ancestors, ends_of, flattened, starts_apart
 from graphdsl.declare.nesting import ConditionalNode
 from graphdsl.declare.node import Node
-from graphdsl.declare.nodes import named_operands
+from graphdsl.declare.nodes import buffers_of
 from graphdsl.declare.operands import Buffer
 
 Bits = np.ndarray[Any, np.dtype[np.uint8]]
@@ -115,10 +115,9 @@ def _users(
                     outermost[node] = outermost[owner]
     found: list[dict[int, None]] = [{} for _ in wanted]
     for index, user in enumerate(nodes):
-        for _, operand in named_operands(user):
-            number = wanted.get(operand) if isinstance(operand, Buffer) else None
-            if number is not None:
-                found[number][outermost[index]] = None
+        for buffer in buffers_of(user):
+            if buffer in wanted:
+                found[wanted[buffer]][outermost[index]] = None
     return tuple(tuple(sorted(each)) for each in found)
 
 

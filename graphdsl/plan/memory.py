@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.cached import cached_property
-from graphdsl.compile.roles import roles
-from graphdsl.declare.ancestry import Inside
+from graphdsl.compile.roles import plainly_outside, roles
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Buffer
 from graphdsl.plan.antichain import MOST, heaviest_antichain
@@ -170,11 +169,9 @@ def plan_memory(
     by_device: dict[int | None, list[Buffer]] = defaultdict(list)
     for buffer in sorted(buffers, key=lambda buffer: buffer.name):
         by_device[buffer.device].append(buffer)
-    if not by_device:
-        return {}
-    order = insides(levels)
     everything = [buffer for found in by_device.values() for buffer in found]
-    why = _reasons(nodes, order, everything) if share else dict.fromkeys(everything, "no arrays are to share bytes")
+    why = _reasons(nodes, levels, everything) if share else dict.fromkeys(everything, "no arrays are to share bytes")
+    order = insides(levels) if len(why) < len(everything) else []
     made = {}
     for device, found in by_device.items():
         shared = [buffer for buffer in found if buffer not in why]
@@ -186,11 +183,13 @@ def plan_memory(
     return made
 
 
-def _reasons(nodes: Sequence[Node], levels: Sequence[Inside], buffers: Iterable[Buffer]) -> dict[Buffer, str]:
+def _reasons(nodes: Sequence[Node], levels: Sequence[Level], buffers: Iterable[Buffer]) -> dict[Buffer, str]:
     """Why arrays are not planned; those that are planned are left out."""
     why = {each: 'declared with lifetime="persistent"' for each in buffers if each.lifetime == "persistent"}
     asked = [each for each in buffers if each.lifetime == "auto"]
-    found = roles(nodes, levels, asked) if asked else {}
+    why |= plainly_outside(nodes, Steps(nodes, levels).order, asked)
+    rest = [each for each in asked if each not in why]
+    found = roles(nodes, insides(levels), rest) if rest else {}
     return why | {each: role.why for each, role in found.items() if role.kind != "between"}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphdsl as gd
-from graphdsl.declare.ancestry import Inside, ancestors, flattened, insides, program_order
+from graphdsl.declare.ancestry import Inside, ancestors, flattened, insides, program_order, starts_apart
 
 
 def before(count, levels):
@@ -79,3 +81,43 @@ def test_the_order_of_a_program_is_topological_and_keeps_to_the_declaration(draw
             if place[later] < place[node]:
                 needed = [each for each in range(node + 1) if each in dag and later in nx.ancestors(dag, each)]
                 assert needed, (order, node, later)
+
+
+PORTS = st.sampled_from([None, "full", "programmatic"])
+
+
+@st.composite
+def overlapping_edges(draw: st.DrawFn) -> list[tuple[int, int, str]]:
+    count = draw(st.integers(1, 7))
+    drawn = ((*pair, draw(PORTS)) for pair in combinations(range(count), 2))
+    return [edge for edge in drawn if edge[2] is not None]
+
+
+@given(overlapping_edges())
+def test_what_has_ended_before_a_node_starts_and_before_it_ends(edges):
+    count = 8
+    started: dict[int, set[int]] = {}
+    ended: dict[int, set[int]] = {}
+    for node in range(count):  # which is a topological order
+        started[node], ended[node] = set(), set()
+        for source, target, port in edges:
+            if target != node:
+                continue
+            if port == "full":
+                started[node] |= ended[source] | {source}
+            else:  # it starts when the source has started, and waits for its end
+                started[node] |= started[source]
+                ended[node] |= ended[source] | {source}
+        ended[node] |= started[node]
+    pairs = [(source, target) for source, target, _ in edges]
+    overlapping = [(source, target) for source, target, port in edges if port == "programmatic"]
+    size, apart, starts = starts_apart(count, pairs, overlapping)
+    found = dict(ancestors({node: 1 << node for node in range(count)}, size, apart))
+
+    def nodes(bits: int) -> set[int]:
+        return {node for node in range(count) if bits >> node & 1}
+
+    assert set(found) == set(range(size))
+    for node in range(count):
+        assert nodes(found[starts.get(node, node)]) == started[node]
+        assert nodes(found[node]) == ended[node]
