@@ -112,6 +112,12 @@ def _unread(node: Node) -> str:
     return f"nobody reads {what}: say it with reads= and writes="
 
 
+def steers(node: KernelNode, argument: int) -> bool:
+    """True if the number that is an argument of a kernel tells where it touches arrays."""
+    found = _asked(node)
+    return found is not None and (argument,) in found.scalars
+
+
 def argument_accesses(node: KernelNode) -> tuple[ArgumentAccess, ...] | None:
     """What the code of a node's kernel does with each array; None if it is no Numba kernel, or the arguments misfit."""
     found = _inferred(node)
@@ -133,19 +139,19 @@ class _Found:
             each for argument in arguments for each in (*(argument.read_ranges or ()), *(argument.write_ranges or ()))
         ]
         symbols = {symbol for each in ranges for symbol in symbols_of(each)}
-        self._scalars = sorted(symbol.place for symbol in symbols if symbol.name == "scalar")
+        self.scalars = sorted(symbol.place for symbol in symbols if symbol.name == "scalar")
         self._done: dict[Any, list[Done]] = {}
 
     def done(self, node: Any) -> list[Done]:
         """What a kernel node does to its arguments; computed once for nodes that are alike."""
         args = node.args
         arrays = [_operand(args, argument.path) for argument in self.arguments]
-        scalars = [_scalar(_operand(args, path)) for path in self._scalars]
+        scalars = [_scalar(_operand(args, path)) for path in self.scalars]
         shapes = [(array.shape, array.strides, array.buffer.shape, array.buffer.readonly) for array in arrays]
         key = (node.grid, node.block, node.touches, *scalars, *shapes)
         found = self._done.get(key)
         if found is None:
-            sizes = Sizes(node, arrays, dict(zip(self._scalars, scalars, strict=True)))
+            sizes = Sizes(node, arrays, dict(zip(self.scalars, scalars, strict=True)))
             rows = zip(self.arguments, arrays, strict=True)
             found = [
                 (argument.path, each)

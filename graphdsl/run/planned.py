@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.compile.accesses import accesses
+from graphdsl.compile.accesses import accesses, steers
 from graphdsl.compile.roles import UNWRITTEN, place_of, roles
 from graphdsl.declare.node import Node
-from graphdsl.declare.nodes import named_operands
+from graphdsl.declare.nodes import KernelNode, buffers_of, named_operands
 from graphdsl.declare.operands import Array, Buffer
 from graphdsl.drivers.base import Address
 from graphdsl.errors import MemoryFault, UpdateError
@@ -87,6 +87,12 @@ def require_planned_use(plan: Plan, nodes: Sequence[Node], index: int, before: N
             )
 
 
+def steers_planned(plan: Plan, node: KernelNode, argument: int) -> bool:
+    """True if the number that is an argument of a kernel tells where it touches planned arrays."""
+    planned = plan.planned
+    return bool(planned) and any(buffer.name in planned for buffer in buffers_of(node)) and steers(node, argument)
+
+
 def _refused(rule: str, node: Node, buffer: Buffer) -> UpdateError:
     fields = (name for name, operand in node.fields() if isinstance(operand, Array) and operand.buffer is buffer)
     return UpdateError(
@@ -102,7 +108,7 @@ def _refused(rule: str, node: Node, buffer: Buffer) -> UpdateError:
 def _planned(node: Node, plan: Plan) -> list[tuple[Any, ...]]:
     """What a node does to planned arrays: the array, and what tells it from anything else."""
     planned = plan.planned
-    if not any(name in planned for name, _ in named_operands(node)):
+    if not any(buffer.name in planned for buffer in buffers_of(node)):
         return []
     return [
         (each.array.buffer, each.reads, each.writes, each.known, each.scattered, *place_of(each))

@@ -17,7 +17,7 @@ from graphdsl.plan import Plan
 from graphdsl.run.changes import require_kept
 from graphdsl.run.fields import field_changes
 from graphdsl.run.packing import Slot
-from graphdsl.run.planned import require_planned_use
+from graphdsl.run.planned import require_planned_use, steers_planned
 from graphdsl.run.send import Sender
 from graphdsl.run.shadow import BOUND, Release, Shadow, Tokens
 from graphdsl.run.templates import Shared
@@ -90,7 +90,7 @@ class NodeUpdater:
         """Set arguments of a kernel node by the names of the kernel's parameters; the short way, for plain numbers.
 
         Numbers can break no rule but that of their type. False if something given is not one, or takes the place of
-        what is not one; then nothing has changed.
+        what is not one, or tells where planned arrays are touched; then nothing has changed.
         """
         known = self._numbers.setdefault(index, {})
         found = []
@@ -128,7 +128,7 @@ class NodeUpdater:
         if argument is None or type(node.args[argument]) not in _NUMBERS or node.kernel.divisor(argument) > 1:
             return None
         slot = self._shadow.packing.slot(index, argument)
-        if slot is None:
+        if slot is None or steers_planned(self._plan, node, argument):
             return None
         if not self._numbers[index]:
             self._shadow.nodes[index] = node.replaced()  # the definition keeps its own

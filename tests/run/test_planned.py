@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import cuda
 
 import graphdsl as gd
 from graphdsl.errors import MemoryFault, UpdateError
@@ -113,6 +114,26 @@ def test_updates_let_nobody_use_a_planned_array_at_the_wrong_time(exe):
         assert ran(exe, 4) == [4] * 64
     node.update(source=arrays["a1"][:], destination=arrays["a2"][:])  # the same elements
     assert ran(exe, 5) == [5] * 64
+
+
+def test_a_number_that_leaves_a_part_unwritten_is_refused():
+    def some(x, y, factor, n):
+        i = cuda.grid(1)
+        if i < n:
+            y[i] = factor * x[i]
+
+    g = gd.Graph("some")
+    raw, out = (g.host_array(name, 64, np.float32) for name in ("raw", "out"))
+    y = g.device_array("y", 64, np.float32)
+    run = g.kernel(some, grid=1, block=64, args=(raw, y, 2.0, 64), name="run")
+    run >> g.memcpy(out, y, name="store")
+    assert "y" in g.plan().planned
+    with g.instantiate(gd.emulator()) as exe:
+        exe.node("run").update(args={"factor": 3.0})
+        assert ran(exe, 1) == [3] * 64
+        with pytest.raises(UpdateError, match="'y' is undefined at the start of a launch"):
+            exe.node("run").update(args={"n": 32})
+        assert ran(exe, 1) == [3] * 64
 
 
 def test_a_clone_has_an_arena_of_its_own(exe):
