@@ -82,7 +82,9 @@ def test_calls_are_topological_and_know_no_declaration_order(plans, random):
             call.subject for call in exe.calls if call.function.startswith("cuGraphAdd") and "Node" in call.function
         ]
     place = {name: i for i, name in enumerate(added)}
-    assert sorted(added) == sorted(plan.name for plan in plans)
+    declared = {plan.name for plan in plans}
+    assert sorted(name for name in added if name in declared) == sorted(declared)
+    assert len(added) - len(declared) <= 2, "the planner puts no more than a node before all others and one behind"
     assert all(place[before] < place[plan.name] for plan in plans for before in plan.after)
     random.shuffle(plans)
     with graph_of(plans).instantiate(gd.emulator()) as exe:

@@ -7,7 +7,7 @@ before and after. This module must not judge, and must not decide where an array
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -191,7 +191,8 @@ class _Flow:
     def _last(self, uses: _Uses) -> Role:
         """What an array is of which all that is read was written before."""
         unread = [(self._nodes[index], each) for index, each in uses.writers if not self._bits[index] & uses.read]
-        for node, each in sorted(unread, key=lambda pair: pair[1].known):
+        if unread:
+            node, each = min(unread, key=lambda pair: pair[1].known)
             return Role("output", _writes_last(node, each), node, each)
         return Role("between", "it lies between nodes") if uses.writers else Role("unused", "no node works on it")
 
@@ -199,14 +200,12 @@ class _Flow:
         """What an array is of which a node reads what may not have been written; None if all of it was."""
         node = self._nodes[index]
         role = _Reading(node, read)
+        if _covered(read, self._writing(index, uses, before)):
+            return None
         if not read.known:
-            sure = self._writing(index, uses, before)
-            return None if _covered(read, sure) else Role("unknown", _reads_first(node, read), node, read)
+            return Role("unknown", _reads_first(node, read), node, read)
         if not before:
             return Role("input", _reads_first(node, read), node, read)
-        sure = self._writing(index, uses, before)
-        if _covered(read, sure):
-            return None
         maybe = [each for writer, each in uses.writers if self._bits[writer] & before]
         if any(not each.known for each in maybe):
             return role("state", "node {} reads it, and whether all of that is written before is not known")
@@ -216,17 +215,13 @@ class _Flow:
             return role("state", "node {} reads it, and where it is written before depends on data")
         return role("state", "node {} reads it, and only a part of that is written before")
 
-    def _writing(self, index: int, uses: _Uses, before: int) -> list[Access]:
-        """What has written an array for sure when a node runs."""
+    def _writing(self, index: int, uses: _Uses, before: int) -> Iterator[Access]:
+        """What has written an array for sure when a node runs; one by one, because the first is often enough."""
         inside = self._conditional[index]
-        return [
-            each
-            for writer, each in uses.writers
-            if self._bits[writer] & before
-            and each.known
-            and not each.scattered
-            and inside[: len(self._conditional[writer])] == self._conditional[writer]
-        ]
+        for writer, each in uses.writers:
+            sure = self._bits[writer] & before and each.known and not each.scattered
+            if sure and inside[: len(self._conditional[writer])] == self._conditional[writer]:
+                yield each
 
     @cached_property
     def _conditional(self) -> list[tuple[int, ...]]:
