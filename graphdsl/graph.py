@@ -155,7 +155,7 @@ class Graph(Definition):
         (('clear0', 'clear2'), ('clear1', 'clear3'))
         >>> print(g.plan().memory[None])
         256 bytes: planned 0 of 0, and 256 of arrays by themselves
-                     0          256  alone    x: nothing reads what node 'clear0' writes
+                     0          256  alone    x: nothing reads what node 'clear3' writes
         """
         self.check(target, values=values, compile=False).raise_for_errors()
         return plan(self, lanes=lanes, durations=durations, values=values, target=self._held_to(target))

@@ -182,7 +182,7 @@ def memory(plan: Planned) -> Group:
     8 KiB: planned 4 KiB of 4 KiB; no plan needs less than 4 KiB
     <BLANKLINE>
       array   offset    size   used            why
-     ────────────────────────────────────────────────────────────────────────────────────
+     ────────────────────────────────────────────────────────────────────────────────
       x            0   4 KiB   clear to read   it lies between nodes
       y        4,096   4 KiB                   nothing reads what node 'last' writes
     <BLANKLINE>
