@@ -51,11 +51,10 @@ class Tally:
     def add(self, place: int, others: int, offset: int, memory: int) -> None:
         """Count a node with each of some others, given as bits that begin at the place ``offset``."""
         self.count += others.bit_count()
-        if self.most is not None and len(self.pairs) == self.most:
-            last = self.pairs[-1].first
-            if place > last:
-                others &= (1 << max(last + 1 - offset, 0)) - 1
-        for other in places(others):
+        full = self.most is not None and len(self.pairs) == self.most
+        if full and place > (last := self.pairs[-1].first):
+            others &= (1 << max(last + 1 - offset, 0)) - 1
+        for other in places(others) if others else ():
             pair = Pair(min(place, other + offset), max(place, other + offset), memory)
             if self.most is not None and len(self.pairs) == self.most:
                 if pair >= self.pairs[-1]:
@@ -136,7 +135,7 @@ class Conflicts:
 
     Attributes
     ----------
-    tallies : dict of Verdict and int to Tally
+    tallies : dict of pairs of int to Tally
         By verdict and number of the memory; those of which there are none are missing.
     waived : list of dict of int to Tally
         The same for each waiver, by the number of the memory.
@@ -153,7 +152,7 @@ class Conflicts:
     ) -> None:
         self.touched = touched
         self.outline = outline
-        self.tallies: dict[tuple[Verdict, int], Tally] = {}
+        self.tallies: dict[tuple[int, int], Tally] = {}
         self.waived: list[dict[int, Tally]] = [{} for _ in waivers]
         self._waivers = waivers
         self._most = most
@@ -188,13 +187,19 @@ class Conflicts:
 
     def _note(self, place: int, found: list[int], offset: int, memory: int) -> None:
         told = 0
-        for number in range(Verdict.CERTAIN, Verdict.NONE, -1):
-            others = found[number] & ~told
+        for number in (3, 2, 1):  # the worst first
+            others = found[number]
+            if not others:
+                continue
+            if told:
+                others &= ~told
             told |= others
-            if others and self._waivers:
+            if self._waivers:
                 others = self._waive(place, others, offset, memory)
             if others:
-                tally = self.tallies.setdefault((Verdict(number), memory), Tally(self._most))
+                tally = self.tallies.get((number, memory))
+                if tally is None:
+                    tally = self.tallies[number, memory] = Tally(self._most)
                 tally.add(place, others, offset, memory)
 
     def _waive(self, place: int, others: int, offset: int, memory: int) -> int:

@@ -10,8 +10,8 @@ from enum import IntEnum
 
 from graphdsl.check.touched import Mode, Touch, Touched
 
-BLOCK = 1 << 14
-"""Nodes that are asked about at a time: sets of 2 KiB."""
+BLOCK = 1 << 15
+"""Nodes that are asked about at a time: sets of 4 KiB."""
 
 _MOST_MASKS = 1 << 14
 """Sets of nodes that are kept at a time."""

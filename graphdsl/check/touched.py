@@ -118,7 +118,7 @@ class Touched:
         self.modes: list[Mode] = []
         self.memories: list[Memory] = []
         self._values = values
-        self._modes: dict[Mode, int] = {}
+        self._modes: dict[tuple[Any, ...], int] = {}
         self._regions: dict[int, tuple[Array, Region, bool]] = {}  # by the identity of the array, which is kept
         self._bases: dict[Buffer, tuple[int, int]] = {}
         for extents in aliases(addresses):
@@ -141,11 +141,11 @@ class Touched:
         for access, region, sure in self.accesses(node):
             memory, _ = self._bases[access.array.buffer]
             atomic = (access.atomic, node.device) if access.atomic in COMMUTING else None
-            mode = Mode(access.reads, access.writes, access.known and sure, atomic)
+            mode = (access.reads, access.writes, access.known and sure, atomic)
             number = self._modes.get(mode)
             if number is None:
                 number = self._modes[mode] = len(self.modes)
-                self.modes.append(mode)
+                self.modes.append(Mode(*mode))
             found[Touch(memory, *self.memories[memory].add(region, number))] = None
         return sorted(found)
 

@@ -208,7 +208,7 @@ def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, in
         after[source].append(target)
         before[target].append(source)
     waiting, left = [len(sources) for sources in before], [len(targets) for targets in after]
-    ready = [index for index, number in enumerate(waiting) if not number]
+    ready = [index for index in range(count - 1, -1, -1) if not waiting[index]]  # the first comes first
     reached: dict[int, int] = {}
     while ready:
         index = ready.pop()
@@ -221,7 +221,7 @@ def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, in
         yield index, found
         if left[index]:
             reached[index] = found | bits.get(index, 0)
-        for target in after[index]:
+        for target in reversed(after[index]):
             waiting[target] -= 1
             if not waiting[target]:
                 ready.append(target)
