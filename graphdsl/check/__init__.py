@@ -33,6 +33,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     source_kernels,
     structure,
 )
+from graphdsl.check.audit import Audit
 from graphdsl.check.context import Context
 from graphdsl.check.inference import missing_edges
 from graphdsl.check.placement import placement_fits
@@ -43,8 +44,10 @@ from graphdsl.check.subjects import Launch, Launches, Subject, Switched
 from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.attributes import LaunchAttributes
 from graphdsl.declare.definition import Definition
+from graphdsl.declare.independent import Independent
 from graphdsl.declare.limits import Limits, Target
 from graphdsl.declare.node import Node
+from graphdsl.declare.operands import Buffer
 from graphdsl.declare.selection import selected
 from graphdsl.declare.targets import Targets, targets_of
 from graphdsl.errors import DeclarationError, Location
@@ -61,6 +64,7 @@ __all__ = [
     "check_disabled",
     "check_launch",
     "check_nodes",
+    "check_shared",
     "infer_edges",
     "launch_fits",
     "rules",
@@ -152,7 +156,7 @@ def infer_edges(definition: Definition, values: Mapping[str, Any] | None = None)
         If the graph has a cycle.
     """
     context = Context.of_graph(definition, targets_of(None, definition.devices), values or {})
-    outline = context.outline
+    outline = context.audit.outline
     if len(outline.order) < len(context.nodes):
         raise DeclarationError(
             "edges are inferred in a graph without cycles",
@@ -160,7 +164,7 @@ def infer_edges(definition: Definition, values: Mapping[str, Any] | None = None)
             value=definition.name,
             remedy="Call check, which names the cycle.",
         )
-    found = [(context.nodes[a], context.nodes[b]) for a, b in missing_edges(context.relations)]
+    found = [(context.nodes[a], context.nodes[b]) for a, b in missing_edges(context.audit.relations)]
     for source, target in found:
         source.definition.edge(source, target)
     return found
@@ -217,6 +221,30 @@ def check_disabled(
         Values of params by name.
     """
     return list(_DISABLED_RULE.findings(Switched(Flow(nodes, levels, disabled, values))))
+
+
+def check_shared(
+    nodes: Sequence[Node],
+    levels: Iterable[Inside],
+    disabled: Collection[int],
+    values: Mapping[str, Any],
+    addresses: Mapping[Buffer, int],
+    independents: Sequence[Independent],
+) -> list[Finding]:
+    """Hold nodes to the rules about conflicts, as far as buffers of two names overlap.
+
+    Parameters
+    ----------
+    nodes, levels, disabled, values
+        As for `check_disabled`.
+    addresses : dict of Buffer to int
+        Where the buffers in question lie.
+    independents : sequence of Independent
+        What the user says may run in any order.
+    """
+    sides = [(each.one, each.other) for each in independents]
+    audit = Audit(nodes, levels, values, addresses, disabled, sides)
+    return list(hazards.shared_hazards(audit.conflicts))
 
 
 def check_launch(

@@ -14,10 +14,7 @@ import numpy as np
 
 from graphdsl.cached import cached_property
 from graphdsl.check import source_groups
-from graphdsl.check.conflicts import Conflicts, Waiver, waivers_of
-from graphdsl.check.inference import Relations
-from graphdsl.check.masks import Verdict
-from graphdsl.check.outline import Outline
+from graphdsl.check.audit import Audit
 from graphdsl.check.stale import Flow
 from graphdsl.check.subjects import (
     KernelGroup,
@@ -27,7 +24,6 @@ from graphdsl.check.subjects import (
     leaves,
     uses_of,
 )
-from graphdsl.check.touched import Touched
 from graphdsl.compile.roles import Role, roles
 from graphdsl.declare.ancestry import insides
 from graphdsl.declare.attributes import LaunchAttributes
@@ -163,37 +159,21 @@ class Context:
         return {number for number, node in enumerate(self.nodes) if node.name in self.disabled}
 
     @cached_property
-    def conflicts(self) -> Conflicts:
-        """The pairs of nodes that touch the same bytes, one of them to write, and that nothing orders."""
-        least = Verdict.CERTAIN if self.errors_only else Verdict.COMMUTES
-        return Conflicts(self.touched, self.outline, self.waivers, most=MOST_PAIRS, least=least)
+    def audit(self) -> Audit:
+        """Who touches what, and in which order."""
+        disabled, said = self._disabled_indices, self.definition.independents
+        levels = insides(self.definition, self.nodes, self._unwaited)
+        unwaited = [((source,), (target,)) for source, target in self._unwaited]  # another rule says all about these
+        sides = [*((each.one, each.other) for each in said), *unwaited]
+        return Audit(self.nodes, levels, self.values, self._addresses, disabled, sides, errors_only=self.errors_only)
 
-    @cached_property
-    def touched(self) -> Touched:
-        """Who touches which bytes."""
+    @property
+    def _addresses(self) -> dict[Buffer, int]:
         buffers = (operand for operand in self.definition.operands.values() if isinstance(operand, Buffer))
-        addresses = {buffer: buffer.address for buffer in buffers if buffer.address is not None}
-        return Touched(self.nodes, self.values, addresses, self._disabled_indices)
+        return {buffer: buffer.address for buffer in buffers if buffer.address is not None}
 
     @cached_property
-    def outline(self) -> Outline:
-        """The nodes in the order of the program."""
-        return Outline(self.nodes, insides(self.definition, self.nodes, self.unwaited))
-
-    @cached_property
-    def waivers(self) -> list[Waiver]:
-        """What the user says may run in any order; behind that the edges that another rule says all about."""
-        said = [(each.one, each.other) for each in self.definition.independents]
-        missing = [((source,), (target,)) for source, target in self.unwaited]
-        return waivers_of(self.outline, [*said, *missing]) if said or missing else []
-
-    @cached_property
-    def relations(self) -> Relations:
-        """Who needs an order with whom."""
-        return Relations(self.touched, self.outline, self.waivers)
-
-    @cached_property
-    def unwaited(self) -> set[tuple[str, str]]:
+    def _unwaited(self) -> set[tuple[str, str]]:
         """Programmatic edges, by the names of their nodes, of which the target is known to call for no wait."""
         return {
             (source.name, target.name)
@@ -534,9 +514,6 @@ def _kind(arg: Any) -> Any:
         return kind, id(arg)
     return kind, arg
 
-
-MOST_PAIRS = 16
-"""Of the pairs of nodes that are in conflict over one memory, so many are kept."""
 
 _MOST_BITS = 1024
 """Of an integer that is worth judging: no dtype holds as many, and messages must not fill pages."""

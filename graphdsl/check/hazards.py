@@ -6,13 +6,14 @@ Who is in conflict with whom, `graphdsl.check.conflicts` finds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from graphdsl.check.conflicts import Conflict, Tally
+from graphdsl.check.conflicts import Conflict, Conflicts, Tally
 from graphdsl.check.context import Context
 from graphdsl.check.masks import Verdict
 from graphdsl.check.report import Finding
-from graphdsl.check.rules import Found, rule
+from graphdsl.check.rules import Found, rule, rules
 from graphdsl.check.subjects import label, uses_of
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer
@@ -22,7 +23,7 @@ _MOST_MEMORIES = 32
 
 
 @rule("GD601", "error", "Conflicting accesses are ordered", subject="graph")
-def hazard(context: Context, found: Found) -> Iterator[Finding]:
+def hazard(context: Context | Shared, found: Found) -> Iterator[Finding]:
     """Of two nodes that touch the same bytes, one of them to write, one comes after the other.
 
     The pair is reported with what it is: RAW (the one declared first writes what the other reads), WAR (it reads what
@@ -57,7 +58,7 @@ def hazard(context: Context, found: Found) -> Iterator[Finding]:
 
 
 @rule("GD602", "warning", "Accesses that may conflict are ordered", subject="graph")
-def possible_hazard(context: Context, found: Found) -> Iterator[Finding]:
+def possible_hazard(context: Context | Shared, found: Found) -> Iterator[Finding]:
     """Of two nodes that may touch the same bytes, one of them to write, one comes after the other.
 
     It is GD601 where something is not known: what a kernel or a function does to an array that it is passed, or which
@@ -153,10 +154,10 @@ def waived(context: Context, found: Found) -> Iterator[Finding]:
     high = g.memset(x[512:], 0, name="high")
     ```
     """
-    for said, tallies in zip(context.definition.independents, context.conflicts.waived, strict=False):
+    for said, tallies in zip(context.definition.independents, context.audit.conflicts.waived, strict=False):
         first = min((tally.pairs[0] for tally in tallies.values()), default=None)
         if first is not None:
-            conflict = context.conflicts.explained(first)
+            conflict = context.audit.conflicts.explained(first)
             count = sum(tally.count for tally in tallies.values())
             more = f" (and {count - 1} more such pairs)" if count > 1 else ""
             yield found(
@@ -195,9 +196,9 @@ def stale_waiver(context: Context, found: Found) -> Iterator[Finding]:
     load >> copy
     ```
     """
-    if context.disabled or not context.conflicts.outline.order:  # then it may speak of what is not there now
+    if context.disabled or not context.audit.conflicts.outline.order:  # then it may speak of what is not there now
         return
-    for said, tallies in zip(context.definition.independents, context.conflicts.waived, strict=False):
+    for said, tallies in zip(context.definition.independents, context.audit.conflicts.waived, strict=False):
         if not tallies:
             yield found(
                 "no two of these nodes touch the same memory in no order, so that this keeps nothing from being "
@@ -210,12 +211,32 @@ def stale_waiver(context: Context, found: Found) -> Iterator[Finding]:
             )
 
 
-def _pairs(context: Context, found: Found, verdict: Verdict) -> Iterator[Finding]:
+def shared_hazards(conflicts: Conflicts) -> Iterator[Finding]:
+    """What GD601 and GD602 find of pairs of nodes that touch buffers of two names, where these overlap."""
+    for each in rules():
+        if each.code in ("GD601", "GD602"):
+            yield from each.findings(Shared(conflicts))
+
+
+@dataclass
+class Shared:
+    """As much of a context as the rules about pairs need, where pairs on one buffer are known already."""
+
+    conflicts: Conflicts
+
+
+def _pairs(context: Context | Shared, found: Found, verdict: Verdict) -> Iterator[Finding]:
     """A finding for each pair, the first of many, and one that counts the others."""
-    tallies = context.conflicts.of(verdict)
+    if isinstance(context, Shared):
+        pairs = (pair for tally in context.conflicts.of(verdict) for pair in tally.pairs)
+        for conflict in map(context.conflicts.explained, pairs):
+            if conflict.arrays[0].buffer is not conflict.arrays[1].buffer:
+                yield _finding(conflict, found, verdict)
+        return
+    tallies = context.audit.conflicts.of(verdict)
     for tally in tallies[:_MOST_MEMORIES]:
         for pair in tally.pairs:
-            yield _finding(context.conflicts.explained(pair), found, verdict)
+            yield _finding(context.audit.conflicts.explained(pair), found, verdict)
         if tally.count > len(tally.pairs):
             yield _rest(context, found, tally)
     left = tallies[_MOST_MEMORIES:]
@@ -229,7 +250,7 @@ def _pairs(context: Context, found: Found, verdict: Verdict) -> Iterator[Finding
 
 
 def _rest(context: Context, found: Found, tally: Tally) -> Finding:
-    last = context.conflicts.explained(tally.pairs[-1])
+    last = context.audit.conflicts.explained(tally.pairs[-1])
     return found(
         f"{tally.count - len(tally.pairs)} more pairs of nodes are in conflict over it, and nothing orders them",
         field="edges",

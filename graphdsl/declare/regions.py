@@ -177,9 +177,9 @@ class Places:
                 self._others.append(number)
             else:
                 pitched.setdefault(columns[0], []).append(number)
-        self._runs = _Intervals((regions[number].start, regions[number].stop, number) for number in runs)
+        self._runs = Intervals((regions[number].start, regions[number].stop, number) for number in runs)
         self._pitched = {
-            pitch: _Intervals((*regions[number].columns[1:], number) for number in numbers)  # type: ignore[index]
+            pitch: Intervals((*regions[number].columns[1:], number) for number in numbers)  # type: ignore[index]
             for pitch, numbers in pitched.items()
         }
         self._found: dict[int, list[tuple[int, bool]]] = {}
@@ -219,8 +219,19 @@ def _columns_in(region: Region, pitch: int) -> tuple[int, int]:
     return (first, last) if last <= pitch else (0, pitch)
 
 
-class _Intervals:
-    """Numbered intervals, sorted by where they begin, those of a like length together."""
+class Intervals:
+    """Numbered intervals, sorted by where they begin, those of a like length together.
+
+    Parameters
+    ----------
+    intervals : iterable of three int
+        The first place, the one behind the last, and the number of each.
+
+    Examples
+    --------
+    >>> list(Intervals([(0, 4, 7), (2, 6, 8), (9, 9, 9)]).near(3, 10))
+    [7, 8]
+    """
 
     def __init__(self, intervals: Iterable[tuple[int, int, int]]) -> None:
         alike: dict[int, list[tuple[int, int, int]]] = {}

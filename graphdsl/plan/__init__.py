@@ -16,6 +16,7 @@ from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.event import Event
 from graphdsl.declare.expressions import Param
+from graphdsl.declare.independent import Independent
 from graphdsl.declare.limits import Target
 from graphdsl.declare.node import Node
 from graphdsl.declare.operand_level import Operand
@@ -61,6 +62,10 @@ class Plan:
         How nodes were threaded onto lanes; the levels have the edges.
     share_memory : bool
         False if no arrays share bytes, because that was asked for.
+    independents : tuple of Independent
+        What the user says may run in any order.
+    declared : tuple of str
+        Names of the nodes, level by level, in the order of declaration.
     """
 
     name: str
@@ -75,6 +80,8 @@ class Plan:
     memory: dict[int | None, MemoryPlan]
     lanes: LanePlan
     share_memory: bool
+    independents: tuple[Independent, ...]
+    declared: tuple[str, ...]
 
     @cached_property
     def planned(self) -> dict[str, Place]:
@@ -172,6 +179,8 @@ def plan(
         memory=memory,
         lanes=planned,
         share_memory=share_memory,
+        independents=definition.independents,
+        declared=tuple(name for level in definition.levels for name in level.dag),
     )
 
 

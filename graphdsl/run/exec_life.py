@@ -20,6 +20,7 @@ from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.releases import release
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan
+from graphdsl.run.aliases import Aliases
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import Parts, build
 from graphdsl.run.callbacks import HostCalls
@@ -98,9 +99,15 @@ class ExecLife:
         self._launches.node_of = parts.sender.node_of
         self._launches.say_array = partial(say_array, parts.shadow.values, made.planned)
         self._updater = Updater(self._shadow, self._sender)
-        self._node_updater = NodeUpdater(made, self._shadow, self._sender, self._updater.forget)
+        self._aliases = Aliases(made, self._shadow)
+        self._node_updater = NodeUpdater(made, self._shadow, self._sender, self._forget_nodes)
         self._switches = Switches(self.name, self._shadow, self._sender, made.levels)
         self._launch_own: Callable[[], int] = self.device.graph_launcher(self._graph_exec, self._stream)
+
+    def _forget_nodes(self) -> None:
+        """Forget what is known of the nodes: one has other fields now."""
+        self._updater.forget()
+        self._aliases.forget()
 
     def _begin_anew(self, made: Plan, values: Mapping[str, Any], bound: Mapping[str, Binding]) -> None:
         """Build a new exec in the place of this one; no launch of both runs at once, since they share memory."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from graphdsl.check import check
@@ -87,9 +88,11 @@ class ExecUpdates(ExecLife):
             turns.user = before
 
     def _rebound(self, changes: Mapping[str, Any], adopted: Mapping[str, Binding]) -> list[Release]:
+        warnings = self._aliases.warnings(changes, adopted)
         # Host nodes are bound to memory while the update is applied, so the new owners must be there by then.
         with self._memory.rebound(adopted) as replaced:
             releases = self._updater.update(changes)
+        self._aliases.tell(warnings)
         return [*releases, *map(_keeping, replaced)]
 
     def _converted(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Binding]]:
@@ -143,14 +146,16 @@ class ExecUpdates(ExecLife):
         shadow = self._shadow
         before = dict(shadow.values)
         try:
-            changes, _ = self._converted(named if values is None else {**_mapping(values), **named})
+            changes, adopted = self._converted(named if values is None else {**_mapping(values), **named})
+            warnings = self._aliases.warnings(changes, adopted) if adopted else ()
             preview = self._updater.preview(changes)
         except UpdateError as refusal:
             return Preflight.refused(self.name, self.device.name, refusal)
         nodes = [(shadow.nodes[index], index not in shadow.disabled) for index in preview.indices]
         after = {**before, **changes}
         short = preview.direct and values is None and len(named) == 1  # as `update` would take it
-        return Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
+        allowed = Preflight.allowed(self.name, self.device.name, nodes, before, after, preview.raised, short)
+        return replace(allowed, warnings=warnings) if warnings else allowed
 
     def node(self, name: str) -> NodeExec:
         """One node of the exec, to update, enable or disable it.
@@ -314,6 +319,8 @@ class ExecUpdates(ExecLife):
             )
         nodes = self._shadow.nodes
         indices = selected(nodes, names, scope=scope, tag=tag, error=UpdateError)
+        if enabled:
+            self._aliases.require_enabled(indices)
         with self._noting_loss():
             return self._switches.switch([index for index in indices if not is_end(nodes[index])], enabled)
 
@@ -325,6 +332,8 @@ class ExecUpdates(ExecLife):
             before = turns.claim("updating")
         turns.user = True
         try:
+            if enabled:
+                self._aliases.require_enabled((index,))
             self._switches.switch_one(index, enabled)
         except ExecUnusableError as problem:
             self._lose(problem.rule)

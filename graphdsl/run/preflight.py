@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphdsl.check import Finding
 from graphdsl.declare.node import Node
 from graphdsl.errors import UpdateError
 from graphdsl.run.calls import Call
@@ -66,6 +67,8 @@ class Preflight:
         Estimated processor time on a GPU, see `UpdateCosts`.
     refusal : UpdateError or None
         What `GraphExec.update` would raise.
+    warnings : tuple of Finding
+        What may come of memory that it would bind where other memory lies (GD602).
 
     Examples
     --------
@@ -80,6 +83,7 @@ class Preflight:
     way: str = "nothing"
     microseconds: float = 0.0
     refusal: UpdateError | None = None
+    warnings: tuple[Finding, ...] = ()
 
     @classmethod
     def refused(cls, graph: str, device: str, refusal: UpdateError) -> Preflight:
@@ -133,14 +137,16 @@ class Preflight:
         said = f"graph {self.graph!r} on {self.device}: the update would "
         if self.refusal is not None:
             return f"{said}be refused\n{self.refusal}"
+        told = [f"warning: {finding}" for finding in self.warnings]
         if not self.nodes:
-            return f"{said}change nothing"
+            return "\n".join([f"{said}change nothing", *told])
         shown = "\n".join(map(str, self.nodes[:_NODES_SHOWN])).splitlines()
         left = len(self.nodes) - _NODES_SHOWN
         calls = Counter(call.function for call in self.calls)
         return "\n".join(
             [
                 f"{said}change {_count(len(self.nodes), 'node')}",
+                *told,
                 *(f"  {line}" for line in shown),
                 *([f"  and {_count(left, 'more node')}"] if left > 0 else []),
                 f"calls: {', '.join(f'{function} ({count})' for function, count in calls.items())}",
