@@ -18,6 +18,7 @@ from graphdsl.check import (  # noqa: F401  # registers the rules
     copies,
     device_copies,
     devices,
+    edges,
     elementwise,
     hazards,
     imported,

@@ -78,3 +78,8 @@ class Audit:
     def relations(self) -> Relations:
         """Who needs an order with whom."""
         return Relations(self.touched, self.outline, self.waivers)
+
+    @cached_property
+    def relations_of_all(self) -> Relations:
+        """Who is in conflict with whom, where that is said not to matter, too."""
+        return Relations(self.touched, self.outline, least=Verdict.COMMUTES)

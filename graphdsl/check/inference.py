@@ -27,13 +27,21 @@ class Relations:
         The same nodes, in their order.
     waivers : sequence of Waiver
         Who may run in any order all the same.
+    least : Verdict
+        The mildest that needs an order.
     """
 
-    def __init__(self, touched: Touched, outline: Outline, waivers: Sequence[Waiver] = ()) -> None:
+    def __init__(
+        self,
+        touched: Touched,
+        outline: Outline,
+        waivers: Sequence[Waiver] = (),
+        least: Verdict = Verdict.GUESSED,
+    ) -> None:
         self.outline = outline
         self._touched = touched
         self._waivers = waivers
-        self._masks = Masks(touched, Table(touched.modes, Verdict.GUESSED), outline.position, 0, len(outline.order))
+        self._masks = Masks(touched, Table(touched.modes, least), outline.position, 0, len(outline.order))
 
     def of(self, index: int, among: int) -> int:
         """Of the nodes ``among``, given as bits of places, those that a node, or what it holds, needs order with."""
@@ -45,7 +53,7 @@ class Relations:
             if touches is not None:
                 mates = 0
                 for _, verdicts in self._masks.found(touches, among):
-                    mates |= verdicts[Verdict.CERTAIN] | verdicts[Verdict.GUESSED]
+                    mates |= verdicts[Verdict.CERTAIN] | verdicts[Verdict.GUESSED] | verdicts[Verdict.COMMUTES]
                 found |= mates & ~self._waived(place) if mates and self._waivers else mates
         return found
 

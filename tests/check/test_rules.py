@@ -18,7 +18,7 @@ FAMILIES = {
     "3": "batch|copies|memsets|operands|rows",
     "4": "allocations|lifetimes",
     "5": "conditionals",
-    "6": "hazards",
+    "6": "edges|hazards",
     "7": "advice",
 }
 PRELUDE_OPERANDS = {"buffer 'raw'", "buffer 'x'", "buffer 'y'", "param 'n'", "param 'gain'"}
