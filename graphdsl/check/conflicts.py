@@ -253,5 +253,7 @@ _KINDS = ("RAW", "WAW", "WAR")
 
 
 def _deed(access: Access) -> str:
-    done = ["reads"] * access.reads + ["writes"] * access.writes
-    return f"{' and '.join(done)} (atomic {access.atomic})" if access.atomic else " and ".join(done)
+    verbs = [verb for verb, done in (("read", access.reads), ("write", access.writes)) if done]
+    if not access.known:
+        return f"may {' and '.join(verbs)}"
+    return f"does an atomic {access.atomic} on" if access.atomic else " and ".join(f"{verb}s" for verb in verbs)

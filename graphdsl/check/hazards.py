@@ -15,6 +15,7 @@ from graphdsl.check.masks import Verdict
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule, rules
 from graphdsl.check.subjects import label, uses_of
+from graphdsl.compile.accesses import explained
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Array, Buffer
 
@@ -288,9 +289,18 @@ def _place(node: Node) -> str:
 
 
 def _doubt(conflict: Conflict, verdict: Verdict) -> str:
-    if verdict is Verdict.GUESSED and not conflict.sure:
+    if verdict is not Verdict.GUESSED:
+        return ""
+    if not conflict.sure:
         return "; whether they have a byte in common is not known"
-    return "" if verdict is not Verdict.GUESSED else "; what is not known counts as reading and writing"
+    pairs = zip((conflict.first, conflict.second), conflict.arrays, strict=True)
+    reasons = [f"what {node.name!r} does ({why})" for node, array in pairs if (why := _why(node, array))]
+    return f"; {' and '.join(reasons) or 'what they do'} is not known, and counts as reading and writing"
+
+
+def _why(node: Node, array: Array) -> str:
+    """Why it is not known what a node does to an array; empty if it is known."""
+    return next((told.why for told in explained(node) if told.array is array and told.why), "")
 
 
 def _field(node: Node, array: Array) -> str | None:

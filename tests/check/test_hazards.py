@@ -249,7 +249,8 @@ class TestAccesses:
         demo.g.memcpy(demo.x, demo.raw, name="load")
         (found,) = hazards(demo.g)
         assert (found.code, found.severity, found.nodes) == ("GD602", "warning", ("show", "load"))
-        assert "what is not known counts as reading and writing" in found.rule
+        assert "; what 'show' does (" in found.rule
+        assert found.rule.endswith(") is not known, and counts as reading and writing")
         with demo.g.instantiate(gd.emulator()):
             pass
 
