@@ -1,4 +1,4 @@
-"""What a kernel may do to the graph that it runs in: device functions that CUDA has and Numba lacks.
+"""Device functions that CUDA has and Numba lacks: what a kernel does to its graph, and memory 16 bytes at a time.
 
 Kernels call them as any device function, ``from graphdsl import device`` and ``device.grid_dependency_wait()``, or
 ``gd.device.grid_dependency_wait()``. They have no meaning outside of a kernel. This module imports Numba, and nothing
@@ -8,22 +8,56 @@ of the package: ``import graphdsl`` must not import it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.cuda import cgutils, types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic
+from numba.cuda.np import arrayobj
 
-__all__ = ["grid_dependency_wait", "launch_dependents", "set_condition"]
+__all__ = [
+    "as_float32",
+    "as_half2",
+    "as_word",
+    "atomic_add",
+    "atomic_add4",
+    "grid_dependency_wait",
+    "launch_dependents",
+    "load4",
+    "load4_cg",
+    "set_condition",
+    "store4",
+]
 
 
-def _device_function(definition: Callable[..., Any]) -> Any:
-    """A Numba intrinsic; in the emulator, the method of that name of the launch that the kernel runs in."""
+class Touched(NamedTuple):
+    """What a device function does with memory: its first two arguments are an array and an index.
+
+    Attributes
+    ----------
+    kind : str
+        ``"read"``, ``"write"`` or ``"add"``, atomically.
+    nbytes : int
+        From the index on; 0 for one element.
+    """
+
+    kind: str
+    nbytes: int = 0
+
+
+def _device_function(definition: Callable[..., Any], touched: Touched | None = None) -> Any:
+    """A Numba intrinsic; in the emulator, what the module of emulated kernels has under that name."""
     made = intrinsic(definition)
     name = definition.__name__
-    made.__graphdsl_simulate__ = lambda api, *args, **kwargs: getattr(api.launch, name)(*args, **kwargs)
+    made.__graphdsl_simulate__ = lambda api, *args, **kwargs: api.device_function(name)(*args, **kwargs)
+    made.__graphdsl_touched__ = touched
     return made
+
+
+def _memory_function(kind: str, nbytes: int = 0) -> Callable[[Callable[..., Any]], Any]:
+    """As `_device_function`, with what it does with the array that is its first argument."""
+    return lambda definition: _device_function(definition, Touched(kind, nbytes))
 
 
 # The machine code of an intrinsic follows from its function alone, by which images are cached: no helpers here.
@@ -122,3 +156,321 @@ def set_condition(typing_context: Any, handle: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.uint64, types.uint32), generate
+
+
+@_memory_function("read", 16)
+def load4(typing_context: Any, array: Any, index: Any) -> Any:
+    """Load 16 bytes by one instruction: four elements of four bytes, or smaller ones in four words.
+
+    Parameters
+    ----------
+    array : array of one dimension, C contiguous, read
+        Its elements have 1, 2 or 4 bytes.
+    index : integer
+        Of the first element, not negative. Its address must be a multiple of 16: memory of a graph begins at one, and
+        shared memory made with ``cuda.shared.array(shape, dtype, alignment=16)``.
+
+    Returns
+    -------
+    tuple of four
+        Elements, if they have 4 bytes. Otherwise ``uint32`` words, the first element in the lowest bits.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def lengths(x, y):  # x: float32, 4 n of them
+    ...     i = cuda.grid(1)
+    ...     if i < y.size:
+    ...         a, b, c, d = device.load4(x, 4 * i)
+    ...         y[i] = a * a + b * b + c * c + d * d
+    """
+    if not isinstance(array, types.Array) or (array.ndim, array.layout) != (1, "C"):
+        raise TypingError(f"load4 takes an array of one dimension, C contiguous; {array} given")
+    if not isinstance(array.dtype, types.Number) or array.dtype.bitwidth not in (8, 16, 32):
+        raise TypingError(f"load4 loads elements of 1, 2 or 4 bytes; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"load4 takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        item = context.get_data_type(signature.return_type.dtype)
+        place = builder.bitcast(builder.gep(data, [args[1]]), ir.VectorType(item, 4).as_pointer())
+        found = builder.load(place, align=16)
+        items = [builder.extract_element(found, ir.Constant(ir.IntType(32), lane)) for lane in range(4)]
+        return context.make_tuple(builder, signature.return_type, items)
+
+    item = array.dtype if array.dtype.bitwidth == 32 else types.uint32
+    return types.UniTuple(item, 4)(array, types.intp), generate
+
+
+@_memory_function("read", 16)
+def load4_cg(typing_context: Any, array: Any, index: Any) -> Any:
+    """As `load4`, from the L2 cache past the L1 cache, as `cuda.ldcg` loads one element.
+
+    For what is read once, and for what other multiprocessors write while the kernel runs. It stays behind
+    `grid_dependency_wait` and barriers.
+
+    Parameters
+    ----------
+    array : array of one dimension, C contiguous, in global memory, read
+        Its elements have 1, 2 or 4 bytes.
+    index : integer
+        As `load4` takes it.
+
+    Returns
+    -------
+    tuple of four
+        As `load4` gives it.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def copied(x, y):
+    ...     i = 4 * cuda.grid(1)
+    ...     device.grid_dependency_wait()
+    ...     if i < y.size:
+    ...         a, b, c, d = device.load4_cg(x, i)  # x is written by the kernel before
+    ...         device.store4(y, i, a, b, c, d)
+    """
+    if not isinstance(array, types.Array) or (array.ndim, array.layout) != (1, "C"):
+        raise TypingError(f"load4_cg takes an array of one dimension, C contiguous; {array} given")
+    if not isinstance(array.dtype, types.Number) or array.dtype.bitwidth not in (8, 16, 32):
+        raise TypingError(f"load4_cg loads elements of 1, 2 or 4 bytes; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"load4_cg takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.gep(data, [args[1]])
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.LiteralStructType([word] * 4), [place.type])
+        code = "ld.global.cg.v4.b32 {$0, $1, $2, $3}, [$4];"
+        found = builder.asm(kind, code, "=r,=r,=r,=r,l", [place], side_effect=True)
+        item = context.get_data_type(signature.return_type.dtype)
+        items = [builder.bitcast(builder.extract_value(found, lane), item) for lane in range(4)]
+        return context.make_tuple(builder, signature.return_type, items)
+
+    item = array.dtype if array.dtype.bitwidth == 32 else types.uint32
+    return types.UniTuple(item, 4)(array, types.intp), generate
+
+
+@_memory_function("write", 16)
+def store4(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Store 16 bytes by one instruction: four elements of four bytes.
+
+    Parameters
+    ----------
+    array : array of one dimension, C contiguous, written
+        Its elements have 4 bytes.
+    index : integer
+        Of the first element, not negative; its address must be a multiple of 16, as for `load4`.
+    a, b, c, d : number
+        The elements, converted to the dtype of the array.
+
+    Examples
+    --------
+    >>> from numba import cuda, float32
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def clear(x):
+    ...     i = 4 * cuda.grid(1)
+    ...     if i < x.size:
+    ...         device.store4(x, i, 0, 0, 0, 0)
+    """
+    if not isinstance(array, types.Array) or (array.ndim, array.layout) != (1, "C") or not array.mutable:
+        raise TypingError(f"store4 takes an array of one dimension, C contiguous, that can be written; {array} given")
+    if not isinstance(array.dtype, types.Number) or array.dtype.bitwidth != 32:
+        raise TypingError(f"store4 stores elements of 4 bytes; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"store4 takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        kind = ir.VectorType(data.type.pointee, 4)
+        made = ir.Constant(kind, ir.Undefined)
+        for lane in range(4):
+            made = builder.insert_element(made, args[2 + lane], ir.Constant(ir.IntType(32), lane))
+        builder.store(made, builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer()), align=16)
+        return context.get_dummy_value()
+
+    item = array.dtype
+    return types.void(array, types.intp, item, item, item, item), generate
+
+
+@_memory_function("add")
+def atomic_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
+    """Add to an element in global memory, atomically; unlike `cuda.atomic.add` it brings nothing back.
+
+    That is one way less through the memory system: ``red.global.add.f32`` in PTX.
+
+    Parameters
+    ----------
+    array : array of float32 of one dimension, C contiguous, in global memory, read and written
+    index : integer
+        Not negative.
+    value : float32
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def count(x, total):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         device.atomic_add(total, 0, x[i])
+    """
+    if not isinstance(array, types.Array) or (array.dtype, array.ndim, array.layout) != (types.float32, 1, "C"):
+        raise TypingError(f"atomic_add takes an array of float32 of one dimension, C contiguous; {array} given")
+    if not array.mutable:
+        raise TypingError(f"atomic_add takes an array that can be written; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"atomic_add takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(arrayobj.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        kind = ir.FunctionType(ir.VoidType(), [place.type, ir.FloatType()])
+        code = "red.global.add.f32 [$0], $1;"
+        builder.asm(kind, code, "l,f,~{memory}", [place, args[2]], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), generate
+
+
+@_memory_function("add", 16)
+def atomic_add4(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Add to four elements in global memory by one instruction, each atomically; as `atomic_add` else.
+
+    Compute capability 9.0 or later. It is ``atomicAdd`` of a ``float4`` in CUDA C++.
+
+    Parameters
+    ----------
+    array : array of float32 of one dimension, C contiguous, in global memory, read and written
+    index : integer
+        Of the first element, not negative; its address must be a multiple of 16, as for `load4`.
+    a, b, c, d : float32
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def summed(x, total):  # x: whole rows of 4
+    ...     i = 4 * cuda.grid(1)
+    ...     if i < x.size:
+    ...         a, b, c, d = device.load4(x, i)
+    ...         device.atomic_add4(total, 0, a, b, c, d)
+    """
+    if not isinstance(array, types.Array) or (array.dtype, array.ndim, array.layout) != (types.float32, 1, "C"):
+        raise TypingError(f"atomic_add4 takes an array of float32 of one dimension, C contiguous; {array} given")
+    if not array.mutable:
+        raise TypingError(f"atomic_add4 takes an array that can be written; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"atomic_add4 takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(arrayobj.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        kind = ir.FunctionType(ir.VoidType(), [place.type, *[ir.FloatType()] * 4])
+        code = "red.global.v4.f32.add [$0], {$1, $2, $3, $4};"
+        builder.asm(kind, code, "l,f,f,f,f,~{memory}", [place, *args[2:]], side_effect=True)
+        return context.get_dummy_value()
+
+    item = types.float32
+    return types.void(array, types.intp, item, item, item, item), generate
+
+
+@_device_function
+def as_float32(typing_context: Any, word: Any) -> Any:
+    """The float32 that has the bits of a word: ``__uint_as_float`` of CUDA C++.
+
+    Parameters
+    ----------
+    word : integer
+        Its lowest 32 bits count.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def widened(x, y):  # x: bfloat16, as uint16
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         y[i] = device.as_float32(x[i] << 16)
+    """
+    if not isinstance(word, types.Integer):
+        raise TypingError(f"as_float32 takes an integer; {word} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+@_device_function
+def as_word(typing_context: Any, value: Any) -> Any:
+    """The bits of a float32 or a float16 as a uint32: ``__float_as_uint`` of CUDA C++.
+
+    Parameters
+    ----------
+    value : float32 or float16
+        The bits of a float16 are the lower half of the word.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def exponents(x, y):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         y[i] = (device.as_word(x[i]) >> 23) & 255
+    """
+    if value not in (types.float32, types.float16):
+        raise TypingError(f"as_word takes a float32 or a float16; {value} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        if signature.args[0] == types.float16:  # which Numba keeps in an integer
+            return builder.zext(args[0], word)
+        return builder.bitcast(args[0], word)
+
+    return types.uint32(value), generate
+
+
+@_device_function
+def as_half2(typing_context: Any, word: Any) -> Any:
+    """The two float16 that have the bits of a word, that of the lower half first.
+
+    Parameters
+    ----------
+    word : integer
+        Its lowest 32 bits count.
+
+    Returns
+    -------
+    tuple of two float16
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def widened(x, y):  # x: pairs of float16, as uint32
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         y[2 * i], y[2 * i + 1] = device.as_half2(x[i])
+    """
+    if not isinstance(word, types.Integer):
+        raise TypingError(f"as_half2 takes an integer; {word} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        high = builder.lshr(args[0], ir.Constant(ir.IntType(32), 16))
+        halves = [builder.trunc(each, ir.IntType(16)) for each in (args[0], high)]
+        return context.make_tuple(builder, signature.return_type, halves)
+
+    return types.UniTuple(types.float16, 2)(types.uint32), generate

@@ -1,10 +1,16 @@
 """Ready-made Numba kernels to put into graphs, installed as ``graphdsl.kernels``.
 
-Every kernel takes its inputs, then its outputs, then its scalars, and walks its arrays in strides of the whole grid:
-any grid and block give the same result, and no element is left out when a grid is small. Lengths come from the arrays,
-so part of an array is a slice: ``args=(x[:n], y[:n])``. Types follow the operands.
+Kernels of arrays (elementwise, filters, reductions) take their inputs, then their outputs, then their scalars, and walk
+their arrays in strides of the whole grid: any grid and block give the same result, and no element is left out when a
+grid is small. Lengths come from the arrays, so part of an array is a slice: ``args=(x[:n], y[:n])``. Types follow the
+operands.
 
-This package must not launch anything, and imports nothing but Numba: it works on a machine with no GPU.
+Kernels of language models (`decode`, `head`, `embedding`, `norm`) are made for the shape of a model: a function gives
+the kernel with the grid and block that it needs, and the same one for the same shape. Their weights are made by
+`packing`, in the formats of `weights`.
+
+This package must not launch anything, and imports nothing but NumPy, Numba and `graphdsl.device`: it works on a machine
+with no GPU.
 """
 
 from .elementwise import add, axpy, cast, fill, multiply, scale, square, subtract

@@ -245,6 +245,35 @@ def _cached_store(analysis: Analysis, args: list[Any], named: dict[str, Any], us
     return known(None)
 
 
+def _device_function(kind: str, nbytes: int) -> Handler:
+    """A function of `graphdsl.device` that touches elements of the array that it is given, from an index on."""
+
+    def handler(analysis: Analysis, args: list[Any], named: dict[str, Any], used: bool) -> Any:
+        target, index, *values = args if len(args) > 1 else (None, None)
+        if named or not isinstance(target, Memory) or not isinstance(index, Number):
+            analysis.lose_all([*args, *named.values()], "given to a device function in a way that cannot be followed")
+            return PLAIN
+        size = numbers.add(exact(_count(target, nbytes) - 1), index)
+        place = between(index.low, size.high, "int", index.taints | size.taints)
+        if kind == "add":
+            _pure(analysis, values, {}, False)
+            analysis.atomic(kind, target, place, False)
+        elif kind == "write":
+            _pure(analysis, values, {}, False)
+            analysis.store(target, place, ANY)
+        else:
+            analysis.item(target, place)
+        return Items((Number(taints=_LOADED),) * 4) if used else known(None)
+
+    return handler
+
+
+def _count(memory: Memory, nbytes: int) -> int:
+    """The most elements that so many bytes are."""
+    itemsize = getattr(memory.element, "bitwidth", 8) // 8
+    return max(nbytes // max(itemsize, 1), 1)
+
+
 # Methods of arrays
 
 
@@ -335,6 +364,9 @@ def called(function: Any) -> Builtin | FunctionType | None:
     if isinstance(function, Method):
         return Builtin(_method(function.memory, function.name))
     value = function.value if isinstance(function, Known) else None
+    touched = getattr(value, "__graphdsl_touched__", None)
+    if touched is not None:
+        return Builtin(_device_function(*touched))
     if id(value) in _HANDLERS:
         return Builtin(_HANDLERS[id(value)])
     code = getattr(value, "py_func", None)  # of a Numba dispatcher

@@ -4,40 +4,12 @@ import numpy as np
 import pytest
 from numba import float32, int16, int32, void
 
-import graphdsl as gd
 from graphdsl import kernels
 from graphdsl.compile.numba import compile_kernel
 from graphdsl.declare.kernel import as_kernel
 
 GRIDS = [(1, 1), (1, 8), (3, 5), (9, 4)]  # too small for the arrays, uneven, and larger than needed
 N = 33
-
-
-@pytest.fixture(params=["emulator", pytest.param("cuda", marks=pytest.mark.gpu)])
-def launch(request):
-    """Launches a kernel on NumPy arrays, copied to the device and back; the same array is the same operand."""
-    device = getattr(gd, request.param)()
-
-    def launch(kernel, grid, block, *args):
-        g = gd.Graph(kernel.__name__)
-        arrays = {id(arg): arg for arg in args if isinstance(arg, np.ndarray)}
-        hosts = {key: g.host_array(f"host{key}", arg.shape, arg.dtype) for key, arg in arrays.items()}
-        operands = {key: g.device_array(f"device{key}", arg.shape, arg.dtype) for key, arg in arrays.items()}
-        with g.sequence():
-            for key in arrays:
-                g.memcpy(operands[key], hosts[key])
-            g.kernel(kernel, grid=grid, block=block, args=[operands.get(id(arg), arg) for arg in args])
-            for key in arrays:
-                g.memcpy(hosts[key], operands[key])
-        with g.instantiate(device) as exe:
-            for key, array in arrays.items():
-                exe[hosts[key].name][:] = array
-            exe.launch()
-            exe.synchronize()
-            for key, array in arrays.items():
-                array[:] = exe[hosts[key].name]
-
-    return launch
 
 
 def signal(dtype=np.float32, size=N, seed=0):

@@ -21,7 +21,7 @@ from numba.cuda.np import numpy_support
 
 from graphdsl.declare.operands import key_text
 from graphdsl.drivers.emulator.memory import Flags, Reach, Region
-from graphdsl.drivers.emulator.problems import NEVER_WRITTEN, OUTSIDE, OUTSIDE_ARRAY, AccessError
+from graphdsl.drivers.emulator.problems import MISALIGNED, NEVER_WRITTEN, OUTSIDE, OUTSIDE_ARRAY, AccessError
 
 _INDEX_TYPES = (int, np.integer, slice, EllipsisType, type(None))
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -137,6 +137,17 @@ class Array:
     def _derived(self, view_of: Any, key: Any) -> Any:
         written = None if self._written is None else view_of(self._written)
         return element(view_of(self._values), written, self._region, (self._label, key))
+
+    def place_of_vector(self, index: Any, nbytes: int) -> int:
+        """The index of an element from which one instruction touches so many bytes; it counts from no end."""
+        place = int(index)
+        address = self._address() + place * self.itemsize
+        what = f", {nbytes} bytes at once in an array of shape {self.shape}"
+        if not 0 <= place <= self.size - nbytes // self.itemsize:
+            raise self._error(OUTSIDE_ARRAY, place, what, address)
+        if address % nbytes or (not self._region.base and self._region.alignment % nbytes):
+            raise self._error(MISALIGNED, place, what, address)
+        return place
 
     # What is wrong with an access
 

@@ -16,8 +16,10 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.simulator.kernelapi import FakeCUDAFp16, FakeCUDAModule
 
+from graphdsl.drivers.emulator import words
 from graphdsl.drivers.emulator.arrays import array_in, as_dtype, convert, widen
 from graphdsl.drivers.emulator.launch_control import LaunchControl
+from graphdsl.drivers.emulator.libdevice import Libdevice, meaning
 from graphdsl.drivers.emulator.memory import Kind, fresh
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import WARP, Block, Place, Scheduler
@@ -35,7 +37,7 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
     scheduler : Scheduler
         Runs the threads of the launch.
     launch : LaunchControl
-        Has the functions of `graphdsl.device`.
+        Has those functions of `graphdsl.device` that concern the launch.
     cooperative : bool
         True if all blocks of the launch run at once.
     """
@@ -76,6 +78,10 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         """What stands for an object that was imported from ``numba.cuda``; None if ``value`` is no such object."""
         if value is cuda:
             return self
+        if value is cuda.libdevice:
+            return self.libdevice
+        if getattr(value, "__module__", None) == cuda.libdevice.__name__:
+            return meaning(value.__name__)
         name = _names().get(id(value))
         if name in _INDICES:
             return _Index(self, name)
@@ -85,11 +91,17 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
             )
         return None if name is None else getattr(self, name)
 
+    libdevice = Libdevice()
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(cuda, name, None)
         if isinstance(found, types.Type):
             return found
         raise AttributeError(f"numba.cuda.{name} has no meaning in the emulator")
+
+    def device_function(self, name: str) -> Any:
+        """What a function of `graphdsl.device` does."""
+        return getattr(self.launch if hasattr(LaunchControl, name) else words, name)
 
     def rounded(self, value: Any, dtype: type[np.generic]) -> Any:
         """A number as if an array of the dtype had held it, for `graphdsl.compile.elementwise.rounded`."""
@@ -249,10 +261,11 @@ class _Index:
     z = property(lambda self: self._of().z)
 
 
-def _new_array(kind: Kind, shape: Any, dtype: Any) -> Any:
+def _new_array(kind: Kind, shape: Any, dtype: Any, alignment: Any) -> Any:
     dtype = as_dtype(dtype)
     shape = tuple(shape) if isinstance(shape, tuple) else (int(shape),)
     region = fresh(kind, int(np.prod(shape)) * dtype.itemsize)
+    region.alignment = alignment or dtype.itemsize  # what a GPU keeps to
     return array_in(region, f"{kind} array", dtype, shape)
 
 
@@ -274,7 +287,7 @@ class _Shared:
         caller = sys._getframe(1)
         place = (self._api.scheduler.current.block, caller.f_code, caller.f_lasti)
         if place not in self._arrays:
-            self._arrays[place] = _new_array("shared", shape, dtype)
+            self._arrays[place] = _new_array("shared", shape, dtype, alignment)
         return self._arrays[place]
 
     def _dynamic_array(self, dtype: np.dtype[Any]) -> Any:
@@ -288,7 +301,7 @@ class _Local:
     """Local memory: a new array for each thread that asks for one."""
 
     def array(self, shape: Any, dtype: Any, alignment: Any = None) -> Any:
-        return _new_array("local", shape, dtype)
+        return _new_array("local", shape, dtype, alignment)
 
 
 class _Cooperative:

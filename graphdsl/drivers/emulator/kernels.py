@@ -24,7 +24,7 @@ from graphdsl.drivers.emulator.arrays import array_at, as_dtype, pointer_at, wid
 from graphdsl.drivers.emulator.device_api import DeviceApi
 from graphdsl.drivers.emulator.launch_control import Called, LaunchControl, Settable
 from graphdsl.drivers.emulator.memory import Reach
-from graphdsl.drivers.emulator.problems import ILLEGAL_ADDRESS, LAUNCH_FAILED, AccessError, Problem
+from graphdsl.drivers.emulator.problems import LAUNCH_FAILED, AccessError, Problem
 from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
 from graphdsl.drivers.emulator.translate import Translator
 from graphdsl.errors import CompileError
@@ -161,7 +161,7 @@ class EmulatedKernel:
             details["source"] = source
             where += f", {source[0]}:{source[1]}"
         if isinstance(cause, AccessError):
-            return AccessError(text=f"{cause.text}; {where}", code=ILLEGAL_ADDRESS, **(cause.details | details))
+            return AccessError(text=f"{cause.text}; {where}", code=cause.fault, **(cause.details | details))
         remedy = _UNREPORTED if _raised_by_the_kernel(cause) else None
         return Problem(f"{type(cause).__name__}: {cause}; {where}", LAUNCH_FAILED, remedy, **details)
 

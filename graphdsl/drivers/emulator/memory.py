@@ -102,6 +102,8 @@ class Region:
         Which bytes were written; None if all count as written.
     device : int
         Number of the device that has the memory; of host memory it says nothing.
+    alignment : int
+        What the address is a multiple of, where there is none that can be seen.
     occupied : int
         Bytes of this machine that bulk writes have made it take.
     alive : bool
@@ -118,6 +120,7 @@ class Region:
 
     __slots__ = (
         "access",
+        "alignment",
         "alive",
         "base",
         "data",
@@ -138,6 +141,7 @@ class Region:
         self.nbytes = data.size
         self.data = data
         self.written = written
+        self.alignment = 1
         self.occupied = 0
         self.alive = True
         self.access: frozenset[int] | None = None

@@ -21,6 +21,7 @@ ILLEGAL_STATE = 401
 NOT_FOUND = 500
 NOT_READY = 600
 ILLEGAL_ADDRESS = 700
+MISALIGNED_ADDRESS = 716
 LAUNCH_FAILED = 719
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
 NOT_PERMITTED = 800
@@ -73,7 +74,8 @@ class AccessError(Problem):
     Parameters
     ----------
     kind : str
-        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED``, ``NOT_ALLOCATED`` or ``NEVER_WRITTEN``.
+        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED``, ``NOT_ALLOCATED``, ``NEVER_WRITTEN`` or
+        ``MISALIGNED``.
     text : str
         Where and what.
     code : int
@@ -89,6 +91,11 @@ class AccessError(Problem):
         super().__init__(f"{kind}: {text}", code, _REMEDIES[kind], kind=kind, **details)
         self.kind = kind
         self.text = text
+
+    @property
+    def fault(self) -> int:
+        """The result code of a launch that does it."""
+        return MISALIGNED_ADDRESS if self.kind == MISALIGNED else ILLEGAL_ADDRESS
 
 
 class InstantiateProblem(Problem):
@@ -138,6 +145,7 @@ OUTSIDE = "access outside of an allocation"
 OTHER_DEVICE = "access to memory of another device"
 RELEASED = "access to released memory"
 NEVER_WRITTEN = "read of never-written bytes"
+MISALIGNED = "access at an address that is not aligned to its size"
 NOT_ALLOCATED = "access to memory of a graph before its allocation or after its free"
 
 _REMEDIES = {
@@ -147,4 +155,5 @@ _REMEDIES = {
     RELEASED: "Release memory after the last launch that uses it.",
     NOT_ALLOCATED: "Order the node after the node that allocates it, and before the one that frees it.",
     NEVER_WRITTEN: "Write it before, by a copy, a memset or a kernel that an edge orders before.",
+    MISALIGNED: "Keep index times item size a multiple of it; make shared and local arrays with alignment=.",
 }

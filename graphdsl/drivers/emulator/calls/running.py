@@ -15,7 +15,6 @@ from graphdsl.drivers.emulator.graph import Exec
 from graphdsl.drivers.emulator.instantiate import require_instantiable
 from graphdsl.drivers.emulator.order import Ready
 from graphdsl.drivers.emulator.problems import (
-    ILLEGAL_ADDRESS,
     INVALID_HANDLE,
     LAUNCH_FAILED,
     NOT_SUPPORTED,
@@ -93,7 +92,7 @@ class Running(State):
         except Problem as problem:
             # Kept for the next call that waits.
             if isinstance(problem, AccessError):
-                problem.code = ILLEGAL_ADDRESS
+                problem.code = problem.fault
             end_allocations(found)
             self._faults.append(problem)
 
