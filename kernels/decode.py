@@ -82,7 +82,7 @@ def qkv_rotary_append(hidden, heads, kv_heads, head_size, *, eps=1e-5, weights="
     load, dot, width = form.load, form.dot, form.width
     tile, words = padded(hidden), 5 * steps
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=threads)
     def qkv_rotary_append(x, gain, projection, rotary, position, q, keys, values, cleared):
         normed = cuda.shared.array(tile, float32, alignment=16)
         partial = cuda.shared.array(32, float32, alignment=16)
@@ -213,7 +213,7 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
         total[at] = total[at] * factor + weight * float32(low)
         total[at + 1] = total[at + 1] * factor + weight * float32(high)
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=threads)
     def attention_output(q, keys, values, position, projection, x):
         tops = cuda.shared.array(32, float32, alignment=16)
         sums = cuda.shared.array(32, float32, alignment=16)
@@ -362,7 +362,7 @@ def gated_mlp(hidden, units, *, eps=1e-5, lanes=0):
     load, dot, width = Q4_1.load, Q4_1.dot, Q4_1.width
     tile, words, down_words = padded(hidden), 5 * steps, 12 * rounds
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=threads)
     def gated_mlp(x, gain, gate_up, down, y):
         normed = cuda.shared.array(tile, float32, alignment=16)
         partial = cuda.shared.array(32, float32, alignment=16)

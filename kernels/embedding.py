@@ -62,7 +62,7 @@ def embedding(hidden, count=1, *, weights="q8_0", threads=128):
     number = _NUMBERS[weights]
     blocks = -(-hidden // threads)
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=threads)
     def embedding(tokens, table, x):
         device.launch_dependents()
         device.grid_dependency_wait()

@@ -81,6 +81,7 @@ def _head(hidden, vocabulary, eps, weights, lanes, threads, best):
     count, load_gain, norm = norm_into_shared(hidden, threads, eps)
     load, dot, width = form.load, form.dot, form.width
     tile, words, warps = padded(hidden), 5 * steps, threads // WARP
+    bounds = threads, 1024 // threads  # warps enough on a multiprocessor to keep memory busy
 
     @device_function
     def multiplied(x, gain, table):
@@ -111,7 +112,7 @@ def _head(hidden, vocabulary, eps, weights, lanes, threads, best):
                 total += dot(a, b, c, d, held[5 * step + 4], normed, place(vector * width))
         return lanes_sum(total, lanes) * scale
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=bounds)
     def greedy_head(x, gain, table, best):
         keys = cuda.shared.array(32, int64)
         logit = multiplied(x, gain, table)
@@ -119,7 +120,7 @@ def _head(hidden, vocabulary, eps, weights, lanes, threads, best):
         if thread() == 0:
             cuda.atomic.max(best, 0, key)
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=bounds)
     def logits_head(x, gain, table, logits):
         logit = multiplied(x, gain, table)
         if thread() % lanes == 0:
@@ -234,7 +235,7 @@ def sample_top_k(vocabulary, *, threads=1024):
     count = -(-vocabulary // threads)
     warps = threads // WARP
 
-    @cuda.jit(fastmath=True)
+    @cuda.jit(fastmath=True, launch_bounds=threads)
     def sample_top_k(logits, token, position, tokens, temperature, k, seed):
         partial = cuda.shared.array(64, float32, alignment=16)
         keys = cuda.shared.array(32, int64)
