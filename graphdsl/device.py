@@ -26,6 +26,11 @@ __all__ = [
     "launch_dependents",
     "load4",
     "load4_cg",
+    "load_word",
+    "mma_bf16",
+    "mma_f16",
+    "pack_bfloat2",
+    "pack_half2",
     "set_condition",
     "store4",
 ]
@@ -258,6 +263,47 @@ def load4_cg(typing_context: Any, array: Any, index: Any) -> Any:
     return types.UniTuple(item, 4)(array, types.intp), generate
 
 
+@_memory_function("read", 4)
+def load_word(typing_context: Any, array: Any, index: Any) -> Any:
+    """Load 4 bytes as a word: of elements of 1 or 2 bytes, four or two at once.
+
+    Parameters
+    ----------
+    array : array of one dimension, C contiguous, read
+        Its elements have 1, 2 or 4 bytes.
+    index : integer
+        Of the first element, not negative. Its address must be a multiple of 4.
+
+    Returns
+    -------
+    uint32
+        The first element is in the lowest bits.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def sums(x, y):  # x: uint8, 4 n of them
+    ...     i = cuda.grid(1)
+    ...     if i < y.size:
+    ...         word = device.load_word(x, 4 * i)
+    ...         y[i] = (word & 255) + ((word >> 8) & 255) + ((word >> 16) & 255) + (word >> 24)
+    """
+    if not isinstance(array, types.Array) or (array.ndim, array.layout) != (1, "C"):
+        raise TypingError(f"load_word takes an array of one dimension, C contiguous; {array} given")
+    if not isinstance(array.dtype, types.Number) or array.dtype.bitwidth not in (8, 16, 32):
+        raise TypingError(f"load_word loads elements of 1, 2 or 4 bytes; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"load_word takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load(builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(32).as_pointer()), align=4)
+
+    return types.uint32(array, types.intp), generate
+
+
 @_memory_function("write", 16)
 def store4(typing_context: Any, array: Any, index: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Store 16 bytes by one instruction: four elements of four bytes.
@@ -474,3 +520,150 @@ def as_half2(typing_context: Any, word: Any) -> Any:
         return context.make_tuple(builder, signature.return_type, halves)
 
     return types.UniTuple(types.float16, 2)(types.uint32), generate
+
+
+@_device_function
+def pack_half2(typing_context: Any, a: Any, b: Any) -> Any:
+    """Two numbers, rounded to float16, in a word: the first in its lower half.
+
+    Compute capability 8.0 or later. It is ``__floats2half2_rn`` of CUDA C++.
+
+    Parameters
+    ----------
+    a, b : float32
+
+    Returns
+    -------
+    uint32
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def narrowed(x, y):  # y: pairs of float16, as uint32
+    ...     i = cuda.grid(1)
+    ...     if i < y.size:
+    ...         y[i] = device.pack_half2(x[2 * i], x[2 * i + 1])
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [ir.FloatType()] * 2)
+        return builder.asm(kind, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", args, side_effect=False)
+
+    return types.uint32(types.float32, types.float32), generate
+
+
+@_device_function
+def pack_bfloat2(typing_context: Any, a: Any, b: Any) -> Any:
+    """As `pack_half2`, rounded to bfloat16: the upper half of a float32.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def narrowed(x, y):  # y: pairs of bfloat16, as uint32
+    ...     i = cuda.grid(1)
+    ...     if i < y.size:
+    ...         y[i] = device.pack_bfloat2(x[2 * i], x[2 * i + 1])
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [ir.FloatType()] * 2)
+        return builder.asm(kind, "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", args, side_effect=False)
+
+    return types.uint32(types.float32, types.float32), generate
+
+
+def _matrix_product(of: str) -> Callable[[Callable[..., Any]], Any]:
+    """A device function that multiplies matrices by one instruction of tensor cores; its code is written here."""
+
+    def decorate(documented: Callable[..., Any]) -> Any:
+        def definition(
+            typing_context: Any,
+            a0: Any,
+            a1: Any,
+            a2: Any,
+            a3: Any,
+            b0: Any,
+            b1: Any,
+            c0: Any,
+            c1: Any,
+            c2: Any,
+            c3: Any,
+        ) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                word, number = ir.IntType(32), ir.FloatType()
+                kind = ir.FunctionType(ir.LiteralStructType([number] * 4), [word] * 6 + [number] * 4)
+                operands = "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
+                code = f"mma.sync.aligned.m16n8k16.row.col.f32.{of}.{of}.f32 {operands}"
+                found = builder.asm(kind, code, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", args, side_effect=True)
+                items = [builder.extract_value(found, place) for place in range(4)]
+                return context.make_tuple(builder, signature.return_type, items)
+
+            given = [types.uint32] * 6 + [types.float32] * 4
+            return types.UniTuple(types.float32, 4)(*given), generate
+
+        definition.__name__ = documented.__name__
+        definition.__qualname__ = documented.__qualname__
+        definition.__doc__ = documented.__doc__
+        return _device_function(definition)
+
+    return decorate
+
+
+@_matrix_product("f16")
+def mma_f16() -> None:
+    """``a @ b + c`` of a matrix of 16 x 16 and one of 16 x 8, float16, by a warp; sums are float32.
+
+    Each lane brings its part of the matrices, and gets its part of the result. With ``g = lane // 4`` and
+    ``i = 2 * (lane % 4)``, a word holds two numbers, the first in its lower half:
+
+    ======  =============================  ======  ===========================  ======  ===========================
+    word    of a                           word    of b                         number  of c, and of the result
+    ======  =============================  ======  ===========================  ======  ===========================
+    ``a0``  ``a[g, i : i + 2]``            ``b0``  ``b[i : i + 2, g]``          ``c0``  ``c[g, i]``
+    ``a1``  ``a[g + 8, i : i + 2]``        ``b1``  ``b[i + 8 : i + 10, g]``     ``c1``  ``c[g, i + 1]``
+    ``a2``  ``a[g, i + 8 : i + 10]``                                            ``c2``  ``c[g + 8, i]``
+    ``a3``  ``a[g + 8, i + 8 : i + 10]``                                        ``c3``  ``c[g + 8, i + 1]``
+    ======  =============================  ======  ===========================  ======  ===========================
+
+    All lanes of the warp take part. Compute capability 8.0 or later. It is ``mma.sync.aligned.m16n8k16`` in PTX.
+
+    Parameters
+    ----------
+    a0, a1, a2, a3, b0, b1 : uint32
+    c0, c1, c2, c3 : float32
+
+    Returns
+    -------
+    tuple of four float32
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def product(a, b, c):  # fragments: 4, 2 and 4 for each lane
+    ...     i = cuda.threadIdx.x
+    ...     a0, a1, a2, a3 = device.load4(a, 4 * i)
+    ...     w, x, y, z = device.mma_f16(a0, a1, a2, a3, b[2 * i], b[2 * i + 1], 0, 0, 0, 0)
+    ...     device.store4(c, 4 * i, w, x, y, z)
+    """
+
+
+@_matrix_product("bf16")
+def mma_bf16() -> None:
+    """As `mma_f16`, of bfloat16: the upper halves of float32.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def ones(c):  # 16 in all places
+    ...     one = 0x3F803F80
+    ...     w, x, y, z = device.mma_bf16(one, one, one, one, one, one, 0, 0, 0, 0)
+    ...     device.store4(c, 4 * cuda.threadIdx.x, w, x, y, z)
+    """

@@ -74,13 +74,15 @@ def padded(count):
 
 
 @device_function
-def _halves(word):
+def halves(word):
+    """The two float16 in a word, as float32."""
     low, high = device.as_half2(word)
     return float32(low), float32(high)
 
 
 @device_function
-def _brain_floats(word):
+def brain_floats(word):
+    """The two bfloat16 in a word, as float32."""
     return device.as_float32(word << 16), device.as_float32(word & 0xFFFF0000)
 
 
@@ -129,7 +131,7 @@ def _dot_of_bytes(word, x, at):
 def _dot_8_bits(a, b, c, d, scale, x, at):
     low = _dot_of_bytes(a, x, at) + _dot_of_bytes(b, x, at + 4)
     high = _dot_of_bytes(c, x, at + 8) + _dot_of_bytes(d, x, at + 12)
-    return _halves(scale)[0] * (low + high)
+    return halves(scale)[0] * (low + high)
 
 
 @device_function
@@ -192,7 +194,7 @@ def _dot_of_block(a, b, c, d, scale, least, x, at):
 @device_function
 def scale_and_least(word):
     """Scale of a block of q4_1, and what `dot_of_nibbles` adds: the weights come to it with 16 on top."""
-    scale, least = _halves(word)
+    scale, least = halves(word)
     return scale, least - float32(16) * scale
 
 
@@ -204,12 +206,12 @@ def _dot_4_bits_and_least(a, b, c, d, word, x, at):
 
 @device_function
 def _dot_4_bits(a, b, c, d, word, x, at):
-    scale = _halves(word)[0]
+    scale = halves(word)[0]
     return _dot_of_block(a, b, c, d, scale, float32(-24) * scale, x, at)
 
 
-F16 = Format("f16", 8, _load_plain, _dot_of_pairs(_halves))
-BF16 = Format("bf16", 8, _load_plain, _dot_of_pairs(_brain_floats))
+F16 = Format("f16", 8, _load_plain, _dot_of_pairs(halves))
+BF16 = Format("bf16", 8, _load_plain, _dot_of_pairs(brain_floats))
 Q8_0 = Format("q8_0", 16, _load_8_bits, _dot_8_bits)
 Q4_0 = Format("q4_0", 32, _load_4_bits, _dot_4_bits)
 Q4_1 = Format("q4_1", 32, _load_4_bits_and_least, _dot_4_bits_and_least)

@@ -20,6 +20,7 @@ from graphdsl.drivers.emulator import words
 from graphdsl.drivers.emulator.arrays import array_in, as_dtype, convert, widen
 from graphdsl.drivers.emulator.launch_control import LaunchControl
 from graphdsl.drivers.emulator.libdevice import Libdevice, meaning
+from graphdsl.drivers.emulator.matrices import product
 from graphdsl.drivers.emulator.memory import Kind, fresh
 from graphdsl.drivers.emulator.problems import NOT_SUPPORTED, Problem
 from graphdsl.drivers.emulator.scheduler import WARP, Block, Place, Scheduler
@@ -101,7 +102,24 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
 
     def device_function(self, name: str) -> Any:
         """What a function of `graphdsl.device` does."""
-        return getattr(self.launch if hasattr(LaunchControl, name) else words, name)
+        for owner in (LaunchControl, DeviceApi):
+            if hasattr(owner, name):
+                return getattr(self.launch if owner is LaunchControl else self, name)
+        return getattr(words, name)
+
+    def mma_f16(self, *fragments: Any) -> tuple[Any, ...]:
+        return self._matrix_product(fragments, False)
+
+    def mma_bf16(self, *fragments: Any) -> tuple[Any, ...]:
+        return self._matrix_product(fragments, True)
+
+    def _matrix_product(self, fragments: Any, brain: bool) -> tuple[Any, ...]:
+        """The part of the thread's lane; the first lane that goes on makes those of all."""
+        brought = self._meet_warp(_ALL_LANES, (fragments, []))
+        made = brought[0][1]
+        if not made:
+            made.append(product({lane: each[0] for lane, each in brought.items()}, brain))
+        return tuple(made[0][self.laneid])
 
     def rounded(self, value: Any, dtype: type[np.generic]) -> Any:
         """A number as if an array of the dtype had held it, for `graphdsl.compile.elementwise.rounded`."""

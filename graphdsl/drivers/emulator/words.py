@@ -27,6 +27,13 @@ def load4(array: Array, index: Any) -> tuple[Any, ...]:
 load4_cg = load4
 
 
+def load_word(array: Array, index: Any) -> Any:
+    """The word that elements of four bytes together make."""
+    first = array.place_of_vector(index, 4)
+    items = [array[place] for place in range(first, first + 4 // array.itemsize)]
+    return np.array(items).astype(array.dtype).view(np.uint32)[0]
+
+
 def store4(array: Array, index: Any, *items: Any) -> None:
     """Four elements of four bytes."""
     first = array.place_of_vector(index, _BYTES)
@@ -63,6 +70,19 @@ def as_half2(word: Any) -> Any:
     """The two float16 of a word."""
     low, high = np.array([_word(word)]).view(np.float16)
     return low, high
+
+
+def pack_half2(a: Any, b: Any) -> Any:
+    """A word of two numbers as float16."""
+    return np.array([a, b], np.float32).astype(np.float16).view(np.uint32)[0]
+
+
+def pack_bfloat2(a: Any, b: Any) -> Any:
+    """A word of two numbers as bfloat16: rounded to nearest, halves to even."""
+    words = np.array([a, b], np.float32).view(np.uint32)
+    rounded = words + 0x7FFF + (words >> 16 & 1)
+    low, high = np.where(words & 0x7FFF_FFFF > 0x7F80_0000, 0x7FFF_0000, rounded) >> 16  # NaN stays one
+    return np.uint32(low | high << 16)
 
 
 def _word(value: Any) -> Any:

@@ -1,0 +1,408 @@
+"""Weights times many vectors, for the processing of prompts and for batches: ``y = x @ weights.T``.
+
+The vectors are the rows of a matrix of float32, one a token. All kernels are made of `multiplied`, and differ in what
+they do before (a norm) and behind (add, rotate and append, gate). Rows of ``x`` do not touch each other's results: what
+stands in rows of padding, NaN included, stays there.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, uint32
+from numba.cuda import libdevice
+
+from graphdsl import device
+
+from .launch import Launch
+from .threads import ALL_LANES, WARP, block, device_function, lanes_sum, thread
+from .tiles import BLOCK, FRAGMENTS
+
+_LOG2_E = 1.4426950408889634
+
+
+class Tiling(NamedTuple):
+    """How a product is shared out.
+
+    Attributes
+    ----------
+    tokens : int
+        A block makes, a multiple of 8.
+    tiles : int
+        Of 16 rows of weights, that a warp makes: 1 or 2.
+    warps : int
+        In a block, each with rows of its own.
+    """
+
+    tokens: int
+    tiles: int
+    warps: int
+
+
+class Shape(NamedTuple):
+    """A product, and the launch that makes it.
+
+    Attributes
+    ----------
+    multiplied : device function
+        ``multiplied(x, gain, matrix, found)`` fills an array of the thread: number ``(tile * groups + group) * 4 + i``
+        is the product of row ``first_row() + 16 * tile + 8 * (i // 2)`` with token
+        ``first_token() + 8 * group + i % 2``.
+    first_row, first_token : device functions
+    numbers, groups : int
+        In that array, and of 8 tokens in the block.
+    grid, block : int
+    """
+
+    multiplied: Any
+    first_row: Any
+    first_token: Any
+    numbers: int
+    groups: int
+    grid: int
+    block: int
+
+
+@functools.cache
+def product(count, columns, rows, weights, eps, tiling):
+    """The product that the kernels here are made of.
+
+    Parameters
+    ----------
+    count, columns, rows : int
+        Tokens, length of a token's vector, rows of weights.
+    weights : str
+        Format, as in `graphdsl.kernels.tiles`.
+    eps : float or None
+        Of the root mean square norm of the tokens; None for no norm.
+    tiling : Tiling
+
+    Returns
+    -------
+    Shape
+
+    Raises
+    ------
+    ValueError
+        If the tiling does not divide the matrices.
+    """
+    form = FRAGMENTS[weights]
+    tokens, tiles, warps = tiling
+    rows_of_block = 16 * tiles * warps
+    if count % tokens or tokens % 8 or rows % rows_of_block or columns % BLOCK:
+        raise ValueError(
+            f"{count} tokens by {rows} rows of {columns} weights cannot be shared out by blocks of {tokens} tokens by "
+            f"{rows_of_block} rows: take a tiling that divides them, of a multiple of 8 tokens"
+        )
+    threads = warps * WARP
+    chunk = next(size for size in (128, 64, 32) if columns % size == 0)  # columns in shared memory at a time
+    chunks, blocks = columns // chunk, columns // BLOCK
+    blocks_of_chunk = chunk // BLOCK
+    quads = chunk // 4  # of a token
+    turns = -(-tokens * quads // threads)
+    stride = chunk // 2 + (16 if chunk % 64 == 0 else 0)  # words of a token: lanes of two tokens stay off each other
+    groups, token_tiles = tokens // 8, count // tokens
+    shared_words, held_words = tokens * stride, tiles * 2 * blocks_of_chunk * form.held
+    load, words, scales, place, split = form.load, form.words, form.scales, form.place, form.split
+    multiply, one, factor, scaled, size = form.multiply, form.one, form.factor, form.scaled, form.held
+    normed = eps is not None
+    epsilon = eps if normed else 0.0
+    numbers = tiles * groups * 4
+
+    @device_function
+    def first_row():
+        return (block() // token_tiles) * rows_of_block + (thread() >> 5) * (16 * tiles) + ((thread() & 31) >> 2)
+
+    @device_function
+    def first_token():
+        return (block() % token_tiles) * tokens + 2 * (thread() & 3)
+
+    @device_function
+    def load_weights(matrix, at_chunk, held):
+        row = first_row()
+        part = thread() & 3
+        for half_tile in range(2 * tiles):
+            for each in range(blocks_of_chunk):
+                at = (half_tile * blocks_of_chunk + each) * size
+                load(matrix, rows, blocks, row + 8 * half_tile, at_chunk * blocks_of_chunk + each, part, held, at)
+
+    @device_function
+    def stage(x, gain, at_chunk, high, low, squares):
+        """Put a chunk of the tokens into shared memory, in two parts; count the squares for the norm."""
+        for turn in range(turns):
+            i = turn * threads + thread()
+            if i < tokens * quads:
+                token = i // quads
+                quad = i % quads
+                column = at_chunk * chunk + 4 * quad
+                a, b, c, d = device.load4_cg(x, ((block() % token_tiles) * tokens + token) * columns + column)
+                if normed:
+                    squares[turn] += a * a + b * b + c * c + d * d
+                    e, f, g, h = device.load4(gain, column)
+                    a, b, c, d = a * e, b * f, c * g, d * h
+                at = token * stride + ((quad >> 3) * BLOCK + place(quad & 7)) // 2
+                high[at], high[at + 1], low[at], low[at + 1] = split(a, b, c, d)
+
+    @device_function
+    def twice(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3):
+        """The product with both parts of the tokens."""
+        c0, c1, c2, c3 = multiply(a0, a1, a2, a3, h0, h1, c0, c1, c2, c3)
+        return multiply(a0, a1, a2, a3, l0, l1, c0, c1, c2, c3)
+
+    @device_function
+    def multiply_block(high, low, held, each, found):
+        """Add the products of a block of columns."""
+        lane = thread() & 31
+        zero = float32(0)
+        for group in range(groups):
+            at = (group * 8 + (lane >> 2)) * stride + each * (BLOCK // 2) + (lane & 3) * 4
+            h0, h1, h2, h3 = device.load4(high, at)
+            l0, l1, l2, l3 = device.load4(low, at)
+            s0, s1 = zero, zero
+            if scaled:
+                s0, s1, s2, s3 = twice(one, one, one, one, h0, h1, l0, l1, zero, zero, zero, zero)
+                s0, s1, s2, s3 = twice(one, one, one, one, h2, h3, l2, l3, s0, s1, s2, s3)
+            for tile in range(tiles):
+                upper = (2 * tile * blocks_of_chunk + each) * size
+                lower = ((2 * tile + 1) * blocks_of_chunk + each) * size
+                a0, a2, a4, a6 = words(held, upper)
+                a1, a3, a5, a7 = words(held, lower)
+                to = (tile * groups + group) * 4
+                if scaled:
+                    c0, c1, c2, c3 = twice(a0, a1, a2, a3, h0, h1, l0, l1, zero, zero, zero, zero)
+                    c0, c1, c2, c3 = twice(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
+                    scale, least = scales(held, upper)
+                    scale *= float32(2**24)
+                    found[to] += scale * c0 + least * s0
+                    found[to + 1] += scale * c1 + least * s1
+                    scale, least = scales(held, lower)
+                    scale *= float32(2**24)
+                    found[to + 2] += scale * c2 + least * s0
+                    found[to + 3] += scale * c3 + least * s1
+                else:
+                    c0, c1, c2, c3 = found[to], found[to + 1], found[to + 2], found[to + 3]
+                    c0, c1, c2, c3 = twice(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3)
+                    c0, c1, c2, c3 = twice(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
+                    found[to], found[to + 1], found[to + 2], found[to + 3] = c0, c1, c2, c3
+
+    @device_function
+    def multiplied(x, gain, matrix, found):
+        high = cuda.shared.array(shared_words, uint32, alignment=16)
+        low = cuda.shared.array(shared_words, uint32, alignment=16)
+        inverse = cuda.shared.array(tokens, float32, alignment=16)
+        held = cuda.local.array(held_words, uint32)
+        squares = cuda.local.array(turns, float32)
+        load_weights(matrix, 0, held)
+        device.launch_dependents()
+        device.grid_dependency_wait()
+        for i in range(numbers):
+            found[i] = float32(0)
+        for turn in range(turns):
+            squares[turn] = float32(0)
+        for at_chunk in range(chunks):
+            stage(x, gain, at_chunk, high, low, squares)
+            cuda.syncthreads()
+            for each in range(blocks_of_chunk):
+                multiply_block(high, low, held, each, found)
+            if at_chunk + 1 < chunks:
+                load_weights(matrix, at_chunk + 1, held)
+            cuda.syncthreads()
+        if normed:
+            for turn in range(turns):
+                total = lanes_sum(squares[turn], quads)
+                i = turn * threads + thread()
+                if i < tokens * quads and i % quads == 0:
+                    inverse[i // quads] = libdevice.rsqrtf(total * float32(1 / columns) + float32(epsilon))
+            cuda.syncthreads()
+        for tile in range(tiles):
+            for group in range(groups):
+                to = (tile * groups + group) * 4
+                even = float32(factor)
+                odd = float32(factor)
+                if normed:
+                    even *= inverse[group * 8 + 2 * (thread() & 3)]
+                    odd *= inverse[group * 8 + 2 * (thread() & 3) + 1]
+                found[to] *= even
+                found[to + 1] *= odd
+                found[to + 2] *= even
+                found[to + 3] *= odd
+
+    grid = token_tiles * (rows // rows_of_block)
+    return Shape(multiplied, first_row, first_token, numbers, groups, grid, threads)
+
+
+@functools.cache
+def matmul(count, columns, rows, *, weights="q4_1", eps=None, add=False, tiling=None):
+    """``y = x @ weights.T``, with a norm of ``x`` before, and added to ``y`` if it is to be.
+
+    Parameters
+    ----------
+    count : int
+        Tokens, a multiple of 8.
+    columns, rows : int
+        Of the weights.
+    weights : str
+        Their format, as in `graphdsl.kernels.tiles`.
+    eps : float, optional
+        Of the root mean square norm; None for no norm.
+    add : bool
+        Add to ``y``.
+    tiling : Tiling, optional
+        One that suits the shape, by default.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``x``, float32 (count * columns,), read.
+        - ``gain``, float32 (columns,), read: of the norm. Without one, any float32 array; it is not read.
+        - ``matrix`` (rows, columns), read; before the wait, too.
+        - ``y``, float32 (count * rows,), written, and read if it is added to.
+
+    Raises
+    ------
+    ValueError
+        If the tiling does not divide the matrices.
+    """
+    shape = product(count, columns, rows, weights, eps, tiling or tiling_for(count, rows))
+    multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
+    numbers, groups = shape.numbers, shape.groups
+    tiles = numbers // (4 * groups)
+
+    @cuda.jit(fastmath=True, launch_bounds=shape.block)
+    def matmul(x, gain, matrix, y):
+        found = cuda.local.array(numbers, float32)
+        multiplied(x, gain, matrix, found)
+        for tile in range(tiles):
+            for group in range(groups):
+                for i in range(4):
+                    at = (first_token() + 8 * group + (i & 1)) * rows + first_row() + 16 * tile + 8 * (i >> 1)
+                    value = found[(tile * groups + group) * 4 + i]
+                    if add:
+                        value += y[at]
+                    y[at] = value
+
+    return Launch(matmul, shape.grid, shape.block)
+
+
+@functools.cache
+def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1e-5, weights="q4_1", tiling=None):
+    """`graphdsl.kernels.decode.qkv_rotary_append` for many tokens of one sequence.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``x``, float32 (count * hidden,), read.
+        - ``gain``, float32 (hidden,), read: of the norm.
+        - ``projection``, matrix ((heads + 2 * kv_heads) * head_size, hidden), read: rows of queries, keys, values.
+        - ``rotary``, float32 (positions * head_size,), read.
+        - ``position``, int32 (1,), read: of the first token.
+        - ``length``, int32 (1,), read: how many tokens there are; the others are padding.
+        - ``q``, float32 (count * heads * head_size,), written.
+        - ``keys``, ``values``, float16 (positions * kv_heads * head_size,), written at the positions of the tokens, but
+          not of padding.
+
+    Raises
+    ------
+    ValueError
+        If the tiling does not divide the matrices.
+    """
+    q_rows, kv_rows = heads * head_size, kv_heads * head_size
+    rows = q_rows + 2 * kv_rows
+    shape = product(count, hidden, rows, weights, eps, tiling or tiling_for(count, rows))
+    multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
+    numbers, groups = shape.numbers, shape.groups
+    tiles = numbers // (4 * groups)
+    half = head_size // 2
+
+    @cuda.jit(fastmath=True, launch_bounds=shape.block)
+    def matmul_qkv_rotary_append(x, gain, projection, rotary, position, length, q, keys, values):
+        found = cuda.local.array(numbers, float32)
+        multiplied(x, gain, projection, found)
+        first = position[0] & 0xFFFFF
+        count_of_tokens = length[0]
+        for tile in range(tiles):
+            for group in range(groups):
+                for i in range(4):
+                    value = found[(tile * groups + group) * 4 + i]
+                    other = cuda.shfl_xor_sync(ALL_LANES, value, 4)  # the other row of the pair
+                    token = first_token() + 8 * group + (i & 1)
+                    row = first_row() + 16 * tile + 8 * (i >> 1)
+                    p = first + token
+                    if row < q_rows + kv_rows and token < count_of_tokens:
+                        at = p * head_size + ((row & (head_size - 1)) >> 1)
+                        cosine = rotary[at]
+                        sine = rotary[at + half]
+                        value = value * cosine + other * sine if row & 1 else value * cosine - other * sine
+                    if row < q_rows:
+                        q[token * q_rows + row] = value
+                    elif token < count_of_tokens:
+                        if row < q_rows + kv_rows:
+                            keys[p * kv_rows + row - q_rows] = value
+                        else:
+                            values[p * kv_rows + row - q_rows - kv_rows] = value
+
+    return Launch(matmul_qkv_rotary_append, shape.grid, shape.block)
+
+
+@functools.cache
+def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=None):
+    """RMS norm, gate and up, and the gating: ``silu(n @ gate.T) * (n @ up.T)``, ``n = norm(x)``.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``x``, float32 (count * hidden,), read.
+        - ``gain``, float32 (hidden,), read: of the norm.
+        - ``gate_up``, matrix (2 * units, hidden), read: `graphdsl.kernels.packing.interleaved` by 16 rows.
+        - ``y``, float32 (count * units,), written.
+
+    Raises
+    ------
+    ValueError
+        If the tiling does not divide the matrices, or a warp would have gate without up.
+    """
+    tiling = tiling or tiling_for(count, 2 * units)
+    if tiling.tiles != 2:
+        raise ValueError("a warp makes 16 rows of gate and the same of up: it needs 2 tiles")
+    shape = product(count, hidden, 2 * units, weights, eps, tiling)
+    multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
+    numbers, groups = shape.numbers, shape.groups
+
+    @cuda.jit(fastmath=True, launch_bounds=shape.block)
+    def matmul_gate_up(x, gain, gate_up, y):
+        found = cuda.local.array(numbers, float32)
+        multiplied(x, gain, gate_up, found)
+        unit = (first_row() >> 5) * 16 + (first_row() & 15)
+        for group in range(groups):
+            for i in range(4):
+                gate = found[group * 4 + i]
+                up = found[(groups + group) * 4 + i]
+                silu = gate / (float32(1) + libdevice.exp2f(gate * float32(-_LOG2_E)))
+                y[(first_token() + 8 * group + (i & 1)) * units + unit + 8 * (i >> 1)] = silu * up
+
+    return Launch(matmul_gate_up, shape.grid, shape.block)
+
+
+def tiling_for(count, rows):
+    """A tiling that divides ``count`` tokens and ``rows`` rows, and gives a GPU enough blocks if there is one.
+
+    Examples
+    --------
+    >>> tiling_for(128, 960)
+    Tiling(tokens=32, tiles=2, warps=2)
+    """
+    candidates = [
+        Tiling(tokens, 2, warps)
+        for tokens in (64, 32, 16, 8)
+        for warps in (4, 2, 1)
+        if count % tokens == 0 and rows % (32 * warps) == 0
+    ]
+    if not candidates:
+        raise ValueError(f"{count} tokens by {rows} rows: make the tokens a multiple of 8, and the rows one of 32")
+    large_enough = [each for each in candidates if count // each.tokens * (rows // (32 * each.warps)) >= 60]
+    return (large_enough or candidates[-1:])[0]

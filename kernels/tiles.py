@@ -1,0 +1,216 @@
+"""Products of weights with many vectors at once, on tensor cores: what the kernels of `matmul` share.
+
+A warp multiplies 16 or 32 rows of weights with tiles of 8 vectors. Nothing is rounded that single precision would keep:
+
+- Weights of 4 or 8 bits go in as the whole numbers that they are, and their scale is applied to sums over blocks of 32.
+  A number q below 1024 becomes a float16 by doing nothing: its bits are those of q * 2**-24.
+- Vectors are split into two numbers of 16 bits each, ``x = high + low``, which makes two products.
+
+Which column of the weights meets which lane is free, as long as the vectors are laid out in the same order: each lane
+takes eight neighbouring weights of a block, as they lie in memory. This module must not hold kernels.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numba import float32
+
+from graphdsl import device
+
+from .threads import device_function
+from .weights import brain_floats, halves
+
+BLOCK = 32
+"""Columns of weights that are multiplied at a time."""
+
+
+class Fragments(NamedTuple):
+    """How weights in a format become fragments of matrix products, two for a block of 32 columns.
+
+    Attributes
+    ----------
+    held : int
+        Words that a lane holds of a row and block.
+    load : device function
+        ``load(matrix, rows, blocks, row, block, part, held, at)`` loads those of lane ``part`` of four into an array.
+        ``rows`` and ``blocks`` are those of the matrix.
+    words : device function
+        ``words(held, at)`` makes four words of them: two for each product.
+    scaled : bool
+        True if the weights of a block have a scale, and their numbers are 2**-24 of what they stand for.
+    scales : device function
+        ``scales(held, at)`` gives the scale, and what is added to each weight.
+    place : device function
+        ``place(quad)`` is where the numbers from ``4 * quad`` on go, of the 32 of a block.
+    split : device function
+        ``split(a, b, c, d)`` gives four words: the upper and the lower parts of four numbers.
+    multiply : device function
+        `graphdsl.device.mma_f16` or `mma_bf16`.
+    one : int
+        The word of two ones: the product with them is the sum of the vector.
+    factor : float
+        What results must be multiplied with.
+    """
+
+    held: int
+    load: Callable[..., Any]
+    words: Callable[..., Any]
+    scaled: bool
+    scales: Callable[..., Any]
+    place: Callable[..., Any]
+    split: Callable[..., Any]
+    multiply: Callable[..., Any]
+    one: int
+    factor: float
+
+
+# Vectors
+
+_SHRINK = 2.0**-4  # of vectors as float16, which end at 65504
+
+
+@device_function
+def _split_halves(a, b, c, d):
+    a, b, c, d = a * float32(_SHRINK), b * float32(_SHRINK), c * float32(_SHRINK), d * float32(_SHRINK)
+    high, higher = device.pack_half2(a, b), device.pack_half2(c, d)
+    e, f = halves(high)
+    g, h = halves(higher)
+    return high, higher, device.pack_half2(a - e, b - f), device.pack_half2(c - g, d - h)
+
+
+@device_function
+def _split_halves_for_bytes(a, b, c, d):
+    """As weights lie that a mask took out of a word: the first beside the third."""
+    return _split_halves(a, c, b, d)
+
+
+@device_function
+def _split_brain_floats(a, b, c, d):
+    high, higher = device.pack_bfloat2(a, b), device.pack_bfloat2(c, d)
+    e, f = brain_floats(high)
+    g, h = brain_floats(higher)
+    return high, higher, device.pack_bfloat2(a - e, b - f), device.pack_bfloat2(c - g, d - h)
+
+
+@device_function
+def _in_order(quad):
+    return quad * 4
+
+
+@device_function
+def _lower_halves_first(quad):
+    """Each lane has the lower halves of four bytes, and then their upper halves, which are 16 columns further."""
+    return (quad & 3) * 8 + (quad >> 2) * 4
+
+
+# Weights
+
+
+@device_function
+def _load_plain(matrix, rows, blocks, row, block, part, held, at):
+    a, b, c, d = device.load4(matrix[0], ((row * blocks + block) * 4 + part) * 8)
+    held[at], held[at + 1], held[at + 2], held[at + 3] = a, b, c, d
+
+
+@device_function
+def _plain_words(held, at):
+    return held[at], held[at + 1], held[at + 2], held[at + 3]
+
+
+@device_function
+def _no_scales(held, at):
+    return float32(1), float32(0)
+
+
+@device_function
+def _load_bytes(matrix, rows, blocks, row, block, part, held, at):
+    first = ((row * blocks + block) * 4 + part) * 8
+    held[at] = device.load_word(matrix[0], first)
+    held[at + 1] = device.load_word(matrix[0], first + 4)
+    held[at + 2] = device.as_word(matrix[1][row * blocks + block])
+
+
+@device_function
+def _words_of_bytes(held, at):
+    low = held[at] ^ 0x80808080  # adds 128 to each
+    high = held[at + 1] ^ 0x80808080
+    return low & 0xFF00FF, (low >> 8) & 0xFF00FF, high & 0xFF00FF, (high >> 8) & 0xFF00FF
+
+
+@device_function
+def _scales_of_bytes(held, at):
+    scale = halves(held[at + 2])[0]
+    return scale, float32(-128) * scale
+
+
+@device_function
+def _load_nibbles(matrix, rows, blocks, row, block, part, held, at):
+    held[at] = device.load_word(matrix[0], ((row * blocks + block) * 4 + part) * 4)
+    held[at + 1] = device.as_word(matrix[1][row * blocks + block])
+
+
+@device_function
+def _load_nibbles_and_least(matrix, rows, blocks, row, block, part, held, at):
+    held[at] = device.load_word(matrix[0], ((row * blocks + block) * 4 + part) * 4)
+    held[at + 1] = matrix[1][row * blocks + block]
+
+
+@device_function
+def _load_slices(matrix, rows, blocks, row, block, part, held, at):
+    """Of a matrix by slices of 16 columns, each with two words of a row."""
+    held[at] = device.load_word(matrix[0], (((block * 2 + (part >> 1)) * rows + row) * 2 + (part & 1)) * 4)
+    held[at + 1] = matrix[1][block * rows + row]
+
+
+@device_function
+def _words_of_nibbles(held, at):
+    word = held[at]
+    return word & 0xF000F, (word >> 8) & 0xF000F, (word >> 4) & 0xF000F, (word >> 12) & 0xF000F
+
+
+@device_function
+def _scales_of_nibbles(held, at):
+    scale = halves(held[at + 1])[0]
+    return scale, float32(-8) * scale
+
+
+@device_function
+def _scales_of_nibbles_and_least(held, at):
+    return halves(held[at + 1])
+
+
+_F16_ONES, _BF16_ONES = 0x3C003C00, 0x3F803F80
+_HALVES = (device.mma_f16, _F16_ONES, 1 / _SHRINK)
+_NIBBLES = (_lower_halves_first, _split_halves_for_bytes, *_HALVES)
+
+FRAGMENTS = {
+    "f16": Fragments(4, _load_plain, _plain_words, False, _no_scales, _in_order, _split_halves, *_HALVES),
+    "bf16": Fragments(
+        4,
+        _load_plain,
+        _plain_words,
+        False,
+        _no_scales,
+        _in_order,
+        _split_brain_floats,
+        device.mma_bf16,
+        _BF16_ONES,
+        1.0,
+    ),
+    "q8_0": Fragments(
+        3, _load_bytes, _words_of_bytes, True, _scales_of_bytes, _in_order, _split_halves_for_bytes, *_HALVES
+    ),
+    "q4_0": Fragments(2, _load_nibbles, _words_of_nibbles, True, _scales_of_nibbles, *_NIBBLES),
+    "q4_1": Fragments(2, _load_nibbles_and_least, _words_of_nibbles, True, _scales_of_nibbles_and_least, *_NIBBLES),
+    "q4_1 slices": Fragments(
+        2,
+        _load_slices,
+        _words_of_nibbles,
+        True,
+        _scales_of_nibbles_and_least,
+        _in_order,
+        _split_halves_for_bytes,
+        *_HALVES,
+    ),
+}
+"""By the name of the format; ``"q4_1 slices"`` is what `graphdsl.kernels.packing.by_column_slices` makes."""
