@@ -15,16 +15,16 @@ that it must be launched with. The same arguments give the same one.
 """
 
 import functools
-import math
 
 from numba import cuda, float32, uint32
 from numba.cuda import libdevice
 
 from graphdsl import device
 
+from .attention import attending
 from .launch import Launch
 from .norm import norm_into_shared
-from .threads import ALL_LANES, WARP, block, device_function, lanes_sum, thread, warp_sum
+from .threads import WARP, block, lanes_sum, thread, warp_sum
 from .weights import FORMATS, Q4_1, dot_of_nibbles, padded, place, scale_and_least
 
 _LOG2_E = 1.4426950408889634
@@ -146,8 +146,7 @@ def qkv_rotary_append(hidden, heads, kv_heads, head_size, *, eps=1e-5, weights="
 def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", parts=2):
     """Attention of one query over a KV cache with grouped heads, and the output projection of what it gives.
 
-    A block makes one head, and its share of some rows of the output projection. Neighbouring lanes make a position,
-    with eight elements of the head each; each group of them goes over its own positions with a softmax on line.
+    A block makes one head, and its share of some rows of the output projection.
 
     Parameters
     ----------
@@ -185,128 +184,42 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
             f"{parts} parts of {hidden} rows make blocks of {threads} threads: take another number of them, so that "
             f"they are whole warps, at least {head_size} threads and at most 1024"
         )
-    warps = threads // WARP
     vectors = heads * lanes  # of a row of the projection
-    team = head_size // 8  # lanes that make a position
-    teams = threads // team
-    teams_in_warp = WARP // team
+    team, teams, shared, load_queries, attend, result = attending(head_size, threads, 1)
     kv_rows = kv_heads * head_size
     group = heads // kv_heads
     load, dot, width = form.load, form.dot, form.width
-    tile, outs = padded(head_size), warps * head_size
-    scale = _LOG2_E / math.sqrt(head_size)
-
-    @device_function
-    def dot_of_halves(a, b, c, d, x):
-        a0, a1 = device.as_half2(a)
-        b0, b1 = device.as_half2(b)
-        c0, c1 = device.as_half2(c)
-        d0, d1 = device.as_half2(d)
-        even = float32(a0) * x[0] + float32(b0) * x[2] + float32(c0) * x[4] + float32(d0) * x[6]
-        odd = float32(a1) * x[1] + float32(b1) * x[3] + float32(c1) * x[5] + float32(d1) * x[7]
-        return even + odd
-
-    @device_function
-    def add_pair(total, at, factor, weight, word):
-        """``total = total * factor + weight * v``, of the two halves in a word."""
-        low, high = device.as_half2(word)
-        total[at] = total[at] * factor + weight * float32(low)
-        total[at + 1] = total[at + 1] * factor + weight * float32(high)
+    tile = padded(head_size)
 
     @cuda.jit(fastmath=True, launch_bounds=threads)
     def attention_output(q, keys, values, position, projection, x):
         tops = cuda.shared.array(32, float32, alignment=16)
         sums = cuda.shared.array(32, float32, alignment=16)
-        made = cuda.shared.array(outs, float32, alignment=16)
+        made = cuda.shared.array(shared, float32, alignment=16)
         out = cuda.shared.array(tile, float32, alignment=16)
+        query = cuda.local.array(8, float32)
         t = thread()
         head = block() // parts
         row = (block() % parts) * rows + t // lanes
         part = t % lanes
         w0, w1, w2, w3, w_scale = load(projection, row * vectors + head * lanes + part)
-        lane = t % team
-        base = (head // group) * head_size + lane * 8
-        p = position[0] & 0xFFFFF
-        # Positions before this one are there already: the first is loaded before the wait, others one ahead.
-        i = t // team
+        base = (head // group) * head_size + (t % team) * 8
+        now = position[0] & 0xFFFFF
+        # Positions before this one are there already: the first is loaded before the wait.
+        p = t // team
         k0 = k1 = k2 = k3 = v0 = v1 = v2 = v3 = uint32(0)
-        if i < p:
-            k0, k1, k2, k3 = device.load4(keys, i * kv_rows + base)
-            v0, v1, v2, v3 = device.load4(values, i * kv_rows + base)
+        if p < now:
+            k0, k1, k2, k3 = device.load4(keys, p * kv_rows + base)
+            v0, v1, v2, v3 = device.load4(values, p * kv_rows + base)
         device.launch_dependents()
         device.grid_dependency_wait()
-        query = cuda.local.array(8, float32)
-        for k in range(2):
-            at = head * head_size + lane * 8 + 4 * k
-            query[4 * k], query[4 * k + 1], query[4 * k + 2], query[4 * k + 3] = device.load4_cg(q, at)
-        if i == p:
-            k0, k1, k2, k3 = device.load4_cg(keys, i * kv_rows + base)
-            v0, v1, v2, v3 = device.load4_cg(values, i * kv_rows + base)
-        top = float32(-1e30)
-        total = float32(0)
-        summed = cuda.local.array(8, float32)
-        for k in range(8):
-            summed[k] = float32(0)
-        # All lanes of a warp go round as often: they exchange what they have.
-        start = (t >> 5) * teams_in_warp
-        while start <= p:
-            score = dot_of_halves(k0, k1, k2, k3, query)
-            u0, u1, u2, u3 = v0, v1, v2, v3
-            after = i + teams
-            if after <= p:
-                k0, k1, k2, k3 = device.load4_cg(keys, after * kv_rows + base)
-                v0, v1, v2, v3 = device.load4_cg(values, after * kv_rows + base)
-            score = lanes_sum(score, team) * float32(scale)
-            if i > p:
-                score = float32(-1e30)
-            higher = max(top, score)
-            factor = libdevice.exp2f(top - higher)
-            weight = libdevice.exp2f(score - higher)
-            if i > p:
-                weight = float32(0)
-            top = higher
-            total = total * factor + weight
-            add_pair(summed, 0, factor, weight, u0)
-            add_pair(summed, 2, factor, weight, u1)
-            add_pair(summed, 4, factor, weight, u2)
-            add_pair(summed, 6, factor, weight, u3)
-            i = after
-            start += teams
-        # The teams of a warp, then the warps.
-        higher = top
-        step = team
-        while step < WARP:
-            higher = max(higher, cuda.shfl_xor_sync(ALL_LANES, higher, step))
-            step *= 2
-        factor = libdevice.exp2f(top - higher)
-        total *= factor
-        for k in range(8):
-            summed[k] *= factor
-        step = team
-        while step < WARP:
-            total += cuda.shfl_xor_sync(ALL_LANES, total, step)
-            for k in range(8):
-                summed[k] += cuda.shfl_xor_sync(ALL_LANES, summed[k], step)
-            step *= 2
-        if t & 31 < team:
-            at = (t >> 5) * head_size + lane * 8
-            device.store4(made, at, summed[0], summed[1], summed[2], summed[3])
-            device.store4(made, at + 4, summed[4], summed[5], summed[6], summed[7])
-            if lane == 0:
-                tops[t >> 5] = higher
-                sums[t >> 5] = total
-        cuda.syncthreads()
+        load_queries(q, head * head_size, 0, query)
+        if p == now:
+            k0, k1, k2, k3 = device.load4_cg(keys, p * kv_rows + base)
+            v0, v1, v2, v3 = device.load4_cg(values, p * kv_rows + base)
+        attend(query, keys, values, kv_rows, base, p, now, now, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
         if t < head_size:
-            highest = tops[0]
-            for warp in range(1, warps):
-                highest = max(highest, tops[warp])
-            value = float32(0)
-            total = float32(0)
-            for warp in range(warps):
-                factor = libdevice.exp2f(tops[warp] - highest)
-                value += factor * made[warp * head_size + t]
-                total += factor * sums[warp]
-            out[place(t)] = value / total
+            out[place(t)] = result(0, t, made, tops, sums)
         cuda.syncthreads()
         share = lanes_sum(dot(w0, w1, w2, w3, w_scale, out, place(part * width)), lanes)
         if part == 0:

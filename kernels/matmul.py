@@ -366,7 +366,7 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=Non
     ValueError
         If the tiling does not divide the matrices, or a warp would have gate without up.
     """
-    tiling = tiling or tiling_for(count, 2 * units)
+    tiling = tiling or tiling_for(count, 2 * units, tiles=(2,))
     if tiling.tiles != 2:
         raise ValueError("a warp makes 16 rows of gate and the same of up: it needs 2 tiles")
     shape = product(count, hidden, 2 * units, weights, eps, tiling)
@@ -388,21 +388,24 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=Non
     return Launch(matmul_gate_up, shape.grid, shape.block)
 
 
-def tiling_for(count, rows):
-    """A tiling that divides ``count`` tokens and ``rows`` rows, and gives a GPU enough blocks if there is one.
+def tiling_for(count, rows, tiles=(1, 2)):
+    """The largest tiling that divides ``count`` tokens and ``rows`` rows and gives a large GPU a block for most of its
+    multiprocessors; the smallest one if there is none.
 
     Examples
     --------
-    >>> tiling_for(128, 960)
-    Tiling(tokens=32, tiles=2, warps=2)
+    >>> tiling_for(128, 960), tiling_for(512, 3072)
+    (Tiling(tokens=16, tiles=1, warps=4), Tiling(tokens=64, tiles=2, warps=4))
     """
     candidates = [
-        Tiling(tokens, 2, warps)
+        Tiling(tokens, each, warps)
         for tokens in (64, 32, 16, 8)
+        for each in tiles
         for warps in (4, 2, 1)
-        if count % tokens == 0 and rows % (32 * warps) == 0
+        if count % tokens == 0 and rows % (16 * each * warps) == 0
     ]
     if not candidates:
         raise ValueError(f"{count} tokens by {rows} rows: make the tokens a multiple of 8, and the rows one of 32")
-    large_enough = [each for each in candidates if count // each.tokens * (rows // (32 * each.warps)) >= 60]
-    return (large_enough or candidates[-1:])[0]
+    candidates.sort(key=lambda each: (each.tokens * each.tiles * each.warps, each.warps, each.tokens))
+    enough = [each for each in candidates if count // each.tokens * (rows // (16 * each.tiles * each.warps)) >= 96]
+    return enough[-1] if enough else candidates[0]

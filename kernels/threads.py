@@ -66,6 +66,9 @@ def block_sum(value, partial, warps):
     if thread() & 31 == 0:
         partial[thread() >> 5] = value
     cuda.syncthreads()
+    if warps > 8:  # fewer are read faster than they are exchanged
+        lane = thread() & 31
+        return warp_sum(partial[lane] if lane < warps else float32(0))
     total = float32(0)
     for warp in range(warps):
         total += partial[warp]

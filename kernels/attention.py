@@ -1,0 +1,263 @@
+"""Attention over a cache of keys and values, with grouped heads, for one query or several of one head.
+
+``softmax(q @ keys.T / sqrt(head_size)) @ values``, where a query sees the positions up to its own. Neighbouring lanes
+make a team, each with eight elements of the head; each team goes over positions of its own with a softmax on line, and
+then what the teams of a warp have is put together, and what the warps of a block have. The cache is float16; everything
+else is float32.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numba import cuda, float32, uint32
+from numba.cuda import libdevice
+
+from graphdsl import device
+
+from .launch import Launch
+from .threads import ALL_LANES, WARP, block, device_function, lanes_sum, thread
+
+_LOG2_E = 1.4426950408889634
+_NOTHING = -1e30  # less than any score
+
+
+class Attending(NamedTuple):
+    """What the threads of a block need to make the attention of some queries of one head.
+
+    Attributes
+    ----------
+    team : int
+        Lanes that make a position.
+    teams : int
+        In the block.
+    shared : int
+        Numbers of shared memory that the results of the warps take; their maxima and sums take ``32 * queries`` each.
+    load_queries : device function
+        ``load_queries(q, first, stride, query)`` loads a thread's part of the queries into an array of
+        ``8 * queries``; they begin at ``first`` and are ``stride`` apart.
+    attend : device function
+        ``attend(query, keys, values, stride, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)``
+        goes over the positions from ``p`` on, those of the thread's team, up to ``limit``, and no further than each
+        query's own, of which ``last`` is that of the last. Positions are ``stride`` apart in the cache, and the team's
+        part of one begins at ``base``. The words of the first are given, so that they may be loaded before. The results
+        of the warps go to shared memory; then comes a barrier.
+    result : device function
+        ``result(query, element, made, tops, sums)`` is one number of the result, behind that barrier.
+    """
+
+    team: int
+    teams: int
+    shared: int
+    load_queries: Callable[..., Any]
+    attend: Callable[..., Any]
+    result: Callable[..., Any]
+
+
+@functools.cache
+def attending(head_size, threads, queries):
+    """The device functions for a shape.
+
+    Parameters
+    ----------
+    head_size : int
+        32, 64 or 128.
+    threads : int
+        In the block: whole warps.
+    queries : int
+        Of one head, at positions that follow each other.
+
+    Returns
+    -------
+    Attending
+    """
+    team = head_size // 8
+    teams, teams_in_warp, warps = threads // team, WARP // team, threads // WARP
+    sums_of_eight = 8 * queries
+    scale = _LOG2_E / math.sqrt(head_size)
+
+    @device_function
+    def load_queries(q, first, stride, query):
+        for j in range(queries):
+            for k in range(2):
+                at = first + j * stride + (thread() % team) * 8 + 4 * k
+                to = 8 * j + 4 * k
+                query[to], query[to + 1], query[to + 2], query[to + 3] = device.load4_cg(q, at)
+
+    @device_function
+    def dot(a, b, c, d, query, at):
+        a0, a1 = device.as_half2(a)
+        b0, b1 = device.as_half2(b)
+        c0, c1 = device.as_half2(c)
+        d0, d1 = device.as_half2(d)
+        even = float32(a0) * query[at] + float32(b0) * query[at + 2]
+        odd = float32(a1) * query[at + 1] + float32(b1) * query[at + 3]
+        even += float32(c0) * query[at + 4] + float32(d0) * query[at + 6]
+        odd += float32(c1) * query[at + 5] + float32(d1) * query[at + 7]
+        return even + odd
+
+    @device_function
+    def add_pair(total, at, factor, weight, word):
+        """``total = total * factor + weight * v``, of the two halves in a word."""
+        low, high = device.as_half2(word)
+        total[at] = total[at] * factor + weight * float32(low)
+        total[at + 1] = total[at + 1] * factor + weight * float32(high)
+
+    @device_function
+    def join_warp(top, total, summed, j):
+        """Put together what the teams of a warp have for a query."""
+        higher = top[j]
+        step = team
+        while step < WARP:
+            higher = max(higher, cuda.shfl_xor_sync(ALL_LANES, higher, step))
+            step *= 2
+        factor = libdevice.exp2f(top[j] - higher)
+        top[j] = higher
+        total[j] *= factor
+        for k in range(8):
+            summed[8 * j + k] *= factor
+        step = team
+        while step < WARP:
+            total[j] += cuda.shfl_xor_sync(ALL_LANES, total[j], step)
+            for k in range(8):
+                summed[8 * j + k] += cuda.shfl_xor_sync(ALL_LANES, summed[8 * j + k], step)
+            step *= 2
+
+    @device_function
+    def attend(query, keys, values, stride, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums):
+        top = cuda.local.array(queries, float32)
+        total = cuda.local.array(queries, float32)
+        summed = cuda.local.array(sums_of_eight, float32)
+        for j in range(queries):
+            top[j] = float32(_NOTHING)
+            total[j] = float32(0)
+            for k in range(8):
+                summed[8 * j + k] = float32(0)
+        # All lanes of a warp go round as often: they exchange what they have.
+        first = p - (thread() & 31) // team
+        while first <= limit:
+            u0, u1, u2, u3 = v0, v1, v2, v3
+            after = p + teams
+            scores = cuda.local.array(queries, float32)
+            for j in range(queries):
+                scores[j] = dot(k0, k1, k2, k3, query, 8 * j)
+            if after <= limit:  # one ahead, so that nobody waits for memory
+                k0, k1, k2, k3 = device.load4_cg(keys, after * stride + base)
+                v0, v1, v2, v3 = device.load4_cg(values, after * stride + base)
+            for j in range(queries):
+                score = lanes_sum(scores[j], team) * float32(scale)
+                unseen = p > min(limit, last - (queries - 1) + j)
+                if unseen:
+                    score = float32(_NOTHING)
+                higher = max(top[j], score)
+                factor = libdevice.exp2f(top[j] - higher)
+                weight = libdevice.exp2f(score - higher)
+                if unseen:
+                    weight = float32(0)
+                top[j] = higher
+                total[j] = total[j] * factor + weight
+                add_pair(summed, 8 * j, factor, weight, u0)
+                add_pair(summed, 8 * j + 2, factor, weight, u1)
+                add_pair(summed, 8 * j + 4, factor, weight, u2)
+                add_pair(summed, 8 * j + 6, factor, weight, u3)
+            p = after
+            first += teams
+        t = thread()
+        for j in range(queries):
+            join_warp(top, total, summed, j)
+            if t & 31 < team:
+                at = ((t >> 5) * queries + j) * head_size + (t % team) * 8
+                device.store4(made, at, summed[8 * j], summed[8 * j + 1], summed[8 * j + 2], summed[8 * j + 3])
+                device.store4(made, at + 4, summed[8 * j + 4], summed[8 * j + 5], summed[8 * j + 6], summed[8 * j + 7])
+                if t % team == 0:
+                    tops[j * 32 + (t >> 5)] = top[j]
+                    sums[j * 32 + (t >> 5)] = total[j]
+        cuda.syncthreads()
+
+    @device_function
+    def result(j, element, made, tops, sums):
+        highest = tops[j * 32]
+        for warp in range(1, warps):
+            highest = max(highest, tops[j * 32 + warp])
+        value = float32(0)
+        total = float32(0)
+        for warp in range(warps):
+            factor = libdevice.exp2f(tops[j * 32 + warp] - highest)
+            value += factor * made[(warp * queries + j) * head_size + element]
+            total += factor * sums[j * 32 + warp]
+        return value / total
+
+    return Attending(team, teams, warps * queries * head_size, load_queries, attend, result)
+
+
+@functools.cache
+def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=128):
+    """Attention of many tokens of one sequence, each of which sees those before it and itself.
+
+    A block makes a head for some tokens that follow each other.
+
+    Parameters
+    ----------
+    count : int
+        Tokens.
+    heads, kv_heads, head_size : int
+        ``head_size`` 32, 64 or 128.
+    queries : int
+        Tokens that a block makes; divides ``count``.
+    threads : int
+        In a block: whole warps.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``q``, float32 (count * heads * head_size,), read.
+        - ``keys``, ``values``, float16 (positions * kv_heads * head_size,), read up to each token's position, which the
+          kernel in front may have written.
+        - ``position``, int32 (1,), read before the wait: of the first token. No kernel that writes it may still run.
+        - ``length``, int32 (1,), read before the wait, as ``position``: how many tokens there are. Others are padding:
+          what they get means nothing, and of the cache nothing is read that the tokens do not see.
+        - ``y``, float32 (count * heads * head_size,), written. ``y`` may be ``q``.
+
+    Raises
+    ------
+    ValueError
+        If blocks cannot share the tokens out.
+    """
+    if count % queries:
+        raise ValueError(f"{count} tokens cannot be shared out by blocks of {queries}: take a number that divides them")
+    team, teams, shared, load_queries, attend, result = attending(head_size, threads, queries)
+    row, kv_row, group, blocks = heads * head_size, kv_heads * head_size, heads // kv_heads, count // queries
+    words, numbers, extremes = 8 * queries, queries * head_size, 32 * queries
+
+    @cuda.jit(fastmath=True, launch_bounds=threads)
+    def causal_attention(q, keys, values, position, length, y):
+        made = cuda.shared.array(shared, float32, alignment=16)
+        tops = cuda.shared.array(extremes, float32, alignment=16)
+        sums = cuda.shared.array(extremes, float32, alignment=16)
+        query = cuda.local.array(words, float32)
+        t = thread()
+        head = block() % heads
+        token = (blocks - 1 - block() // heads) * queries  # those that see most begin first
+        base = (head // group) * head_size + (t % team) * 8
+        first = position[0] & 0xFFFFF
+        last = first + token + queries - 1
+        limit = min(last, first + length[0] - 1)
+        device.launch_dependents()
+        device.grid_dependency_wait()
+        load_queries(q, token * row + head * head_size, row, query)
+        p = t // team
+        k0 = k1 = k2 = k3 = v0 = v1 = v2 = v3 = uint32(0)
+        if p <= limit:
+            k0, k1, k2, k3 = device.load4_cg(keys, p * kv_row + base)
+            v0, v1, v2, v3 = device.load4_cg(values, p * kv_row + base)
+        attend(query, keys, values, kv_row, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
+        i = t
+        while i < numbers:
+            j = i // head_size
+            y[(token + j) * row + head * head_size + i % head_size] = result(j, i % head_size, made, tops, sums)
+            i += threads
+
+    return Launch(causal_attention, blocks * heads, threads)
