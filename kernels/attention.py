@@ -73,7 +73,7 @@ def attending(head_size, threads, queries):
     Attending
     """
     team = head_size // 8
-    teams, teams_in_warp, warps = threads // team, WARP // team, threads // WARP
+    teams, warps = threads // team, threads // WARP
     sums_of_eight = 8 * queries
     scale = _LOG2_E / math.sqrt(head_size)
 
@@ -228,7 +228,7 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=12
     """
     if count % queries:
         raise ValueError(f"{count} tokens cannot be shared out by blocks of {queries}: take a number that divides them")
-    team, teams, shared, load_queries, attend, result = attending(head_size, threads, queries)
+    team, _, shared, load_queries, attend, result = attending(head_size, threads, queries)
     row, kv_row, group, blocks = heads * head_size, kv_heads * head_size, heads // kv_heads, count // queries
     words, numbers, extremes = 8 * queries, queries * head_size, 32 * queries
 

@@ -185,7 +185,7 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
             f"they are whole warps, at least {head_size} threads and at most 1024"
         )
     vectors = heads * lanes  # of a row of the projection
-    team, teams, shared, load_queries, attend, result = attending(head_size, threads, 1)
+    team, _, shared, load_queries, attend, result = attending(head_size, threads, 1)
     kv_rows = kv_heads * head_size
     group = heads // kv_heads
     load, dot, width = form.load, form.dot, form.width

@@ -1,69 +1,16 @@
-"""From the last hidden state to the next token: the output head with greedy choice, logits, and sampling.
-
-The token, its position and all tokens so far stay in device memory, so that a graph goes from one token to the next
-with no host. Choices are made by numbers of 63 bits, the larger the better: see `choice_key`.
-"""
+"""From the last hidden state to logits, or at once to the best of the tokens."""
 
 import functools
-import math
 
-from numba import cuda, float32, int64, uint32, uint64
+from numba import cuda, float32, int64, uint32
 
 from graphdsl import device
 
+from .choices import block_max_key, choice_key
 from .launch import Launch
 from .norm import norm_into_shared
-from .random import philox, uniform
-from .threads import ALL_LANES, WARP, block, block_sum, device_function, lanes_sum, thread
+from .threads import WARP, block, device_function, lanes_sum, thread
 from .weights import FORMATS, padded, place
-
-
-@device_function
-def ordered(value):
-    """A word that is as large, compared to others, as the float32 that it stands for."""
-    word = device.as_word(value)
-    if word < 0x80000000:
-        return word ^ 0x80000000
-    return word ^ 0xFFFFFFFF
-
-
-@device_function
-def choice_key(value, index):
-    """A number that is the larger, the larger the value, and of equal values the smaller the index; never 0.
-
-    An int64: Numba shuffles no unsigned ones.
-    """
-    return (int64(ordered(value)) << 31) | (0x7FFFFFFF - index)
-
-
-@device_function
-def chosen_index(key):
-    """The index in a `choice_key`."""
-    return 0x7FFFFFFF - (key & 0x7FFFFFFF)
-
-
-@device_function
-def block_max_key(key, keys, warps):
-    """The largest key of the block, for thread 0, behind a barrier; ``keys`` is shared, with an element a warp."""
-    for step in (16, 8, 4, 2, 1):
-        key = max(key, cuda.shfl_xor_sync(ALL_LANES, key, step))
-    if thread() & 31 == 0:
-        keys[thread() >> 5] = key
-    cuda.syncthreads()
-    if thread() == 0:
-        for warp in range(1, warps):
-            key = max(key, keys[warp])
-    return key
-
-
-@device_function
-def append_token(chosen, token, position, tokens):
-    """Go on with a token: one thread writes it behind the position, which moves on."""
-    after = position[0] + 1
-    token[0] = chosen
-    position[0] = after
-    if after < tokens.size:
-        tokens[after] = chosen
 
 
 @functools.cache
@@ -155,8 +102,8 @@ def greedy_head(hidden, vocabulary, *, eps=1e-5, weights="q8_0", lanes=4, thread
         - ``x``, float32 (hidden,), read: the residual stream.
         - ``gain``, float32 (hidden,), read: of the norm.
         - ``table``, matrix (vocabulary, hidden), read.
-        - ``best``, int64 (1,), read and written: becomes the `choice_key` of the largest logit, where that is larger;
-          0 before.
+        - ``best``, int64 (1,), read and written: becomes the `graphdsl.kernels.choices.choice_key` of the largest
+          logit, where that is larger; 0 before.
 
     Raises
     ------
@@ -177,104 +124,3 @@ def logits_head(hidden, vocabulary, *, eps=1e-5, weights="q8_0", lanes=4, thread
         - ``logits``, float32 (vocabulary,), written.
     """
     return _head(hidden, vocabulary, eps, weights, lanes, threads, False)
-
-
-@cuda.jit
-def take_best(best, token, position, tokens):
-    """Go on with the token that `greedy_head` found best.
-
-    Parameters
-    ----------
-    best : array of int64, (1,), read and written
-        0 behind it, for the next time.
-    token : array of int32, (1,), written
-    position : array of int32, (1,), read and written
-        One more behind it.
-    tokens : array of int32, (positions,), written
-        At the new position, if there is one.
-
-    Notes
-    -----
-    One block; one thread of it does all.
-    """
-    device.launch_dependents()
-    device.grid_dependency_wait()
-    if thread() == 0:
-        key = best[0]
-        best[0] = 0
-        append_token(chosen_index(key), token, position, tokens)
-
-
-@functools.cache
-def sample_top_k(vocabulary, *, threads=1024):
-    """Sampling by temperature among the tokens with the largest logits.
-
-    A token i is taken with a probability proportional to ``exp(logits[i] / temperature)``: the largest
-    ``logits[i] / temperature + g[i]`` wins, where the g are from Gumbel's distribution. They are made of the words that
-    `graphdsl.kernels.random.philox` gives for the counter ``(i, position)`` and the seed: the same on every device.
-
-    Parameters
-    ----------
-    vocabulary : int
-        Tokens, less than 2**24.
-    threads : int
-        In the one block, whole warps.
-
-    Returns
-    -------
-    Launch
-        Its kernel takes
-
-        - ``logits``, float32 (vocabulary,), read.
-        - ``token``, ``position``, ``tokens``, as `take_best` takes them.
-        - ``temperature``, float32: 0 for the largest logit.
-        - ``k``, int32: how many of the largest logits to choose from, and those equal to the last of them; all if it is
-          no less than the vocabulary.
-        - ``seed``, uint64.
-    """
-    count = -(-vocabulary // threads)
-    warps = threads // WARP
-
-    @cuda.jit(fastmath=True, launch_bounds=threads)
-    def sample_top_k(logits, token, position, tokens, temperature, k, seed):
-        partial = cuda.shared.array(64, float32, alignment=16)
-        keys = cuda.shared.array(32, int64)
-        t = thread()
-        mine = cuda.local.array(count, uint32)
-        device.launch_dependents()
-        device.grid_dependency_wait()
-        for step in range(count):
-            i = step * threads + t
-            mine[step] = ordered(logits[i]) if i < vocabulary else 0
-        # The largest word that k of the ordered logits reach, from its highest bit down; the two halves of the shared
-        # array take turns, so that one barrier a bit is enough.
-        least = 0
-        bit = 31
-        while bit >= 0 and k < vocabulary:
-            tried = least | (1 << bit)
-            reached = float32(0)
-            for step in range(count):
-                if mine[step] >= tried:
-                    reached += float32(1)
-            if block_sum(reached, partial[32 * (bit & 1) : 32 * (bit & 1) + 32], warps) >= k:
-                least = tried
-            bit -= 1
-        p = position[0]
-        noise = float32(1)
-        scale = float32(1)
-        if temperature > 0:
-            scale = float32(1) / temperature
-        else:
-            noise = float32(0)
-        best = int64(0)
-        for i in range(t, vocabulary, threads):
-            logit = logits[i]
-            if ordered(logit) >= least:
-                drawn = uniform(philox(uint64(i), uint64(p), seed))
-                gumbel = -math.log(-math.log(drawn))
-                best = max(best, choice_key(logit * scale + noise * gumbel, i))
-        best = block_max_key(best, keys, warps)
-        if t == 0:
-            append_token(chosen_index(best), token, position, tokens)
-
-    return Launch(sample_top_k, 1, threads)

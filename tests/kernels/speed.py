@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from graphdsl.kernels import decode, embedding, head
+from graphdsl.kernels import decode, embedding, head, sampling
 
 import graphdsl as gd
 
@@ -143,12 +143,12 @@ def others(which: str) -> Case:
         table = chain.matrix(VOCABULARY, 576, "q8_0")
         for _ in range(20):
             if which == "take_best":
-                chain.node((head.take_best, 1, 32), best, *rest)
+                chain.node((sampling.take_best, 1, 32), best, *rest)
             elif which == "embedding":
                 chain.node(embedding.embedding(576), model.position, table, model.x[0])
             else:
                 scalars = np.float32(0.8), np.int32(40), np.uint64(1)
-                chain.node(head.sample_top_k(VOCABULARY), logits, *rest, *scalars)
+                chain.node(sampling.sample_top_k(VOCABULARY), logits, *rest, *scalars)
 
     return Case(declare, 20)
 
@@ -167,7 +167,7 @@ def step(position: int = 80, **options: Any) -> Case:
             model.mlp(**options.get("mlp", {}))
         chain.node(head.greedy_head(576, VOCABULARY, **options.get("head", {})), model.x[0], model.gain, table, best)
         elsewhere = chain.array(1, np.int32, "elsewhere")  # the position stays
-        chain.node((head.take_best, 1, 32), best, token, elsewhere, tokens)
+        chain.node((sampling.take_best, 1, 32), best, token, elsewhere, tokens)
 
     return Case(declare, 1, position)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphdsl.kernels import embedding, head
+from graphdsl.kernels import embedding, head, sampling
 
 from . import reference
 from .test_decode import matrix, numbers
@@ -21,10 +21,10 @@ def check_greedy(launch, hidden, vocabulary, **options):
     best = np.zeros(1, np.int64)
     launch(*head.greedy_head(hidden, vocabulary, **options), x, gain, table, best)
     token, position, tokens = np.zeros(1, np.int32), np.array([3], np.int32), np.full(5, -1, np.int32)
-    launch(head.take_best, 1, 32, best, token, position, tokens)
+    launch(sampling.take_best, 1, 32, best, token, position, tokens)
     assert token[0] == logits.argmax()
     assert (position[0], tokens.tolist(), best[0]) == (4, [-1, -1, -1, -1, token[0]], 0)
-    launch(head.take_best, 1, 32, np.array([2**31 * 5 + 2**31 - 1 - 7]), token, position, tokens)
+    launch(sampling.take_best, 1, 32, np.array([2**31 * 5 + 2**31 - 1 - 7]), token, position, tokens)
     assert (token[0], position[0], tokens[4] == 7) == (7, 5, False)  # behind the end nothing is written
 
 
@@ -73,7 +73,7 @@ def check_sample(launch, vocabulary, threads, temperature, k, seed=2**33 + 5):
     expected, margin = drawn(logits, 6, temperature, k, seed)
     assert margin > 1e-4  # otherwise rounding decides: take another seed
     launch(
-        *head.sample_top_k(vocabulary, threads=threads),
+        *sampling.sample_top_k(vocabulary, threads=threads),
         *(logits, token, position, tokens, np.float32(temperature), np.int32(k), np.uint64(seed)),
     )
     assert (token[0], position[0], tokens[7]) == (expected, 7, expected)
