@@ -43,8 +43,9 @@ class Attending(NamedTuple):
         query's own, of which ``last`` is that of the last. Positions are ``stride`` apart in the cache, and the team's
         part of one begins at ``base``. The words of the first are given, so that they may be loaded before. The results
         of the warps go to shared memory; then comes a barrier.
-    result : device function
-        ``result(query, element, made, tops, sums)`` is one number of the result, behind that barrier.
+    parts : device function
+        ``parts(query, element, made, tops, sums)`` gives one number of the result, behind that barrier, which is still
+        to be divided by the second, and the largest score that both were made with.
     """
 
     team: int
@@ -52,11 +53,11 @@ class Attending(NamedTuple):
     shared: int
     load_queries: Callable[..., Any]
     attend: Callable[..., Any]
-    result: Callable[..., Any]
+    parts: Callable[..., Any]
 
 
 @functools.cache
-def attending(head_size, threads, queries):
+def attending(head_size, threads, queries, splits=1):
     """The device functions for a shape.
 
     Parameters
@@ -67,6 +68,8 @@ def attending(head_size, threads, queries):
         In the block: whole warps.
     queries : int
         Of one head, at positions that follow each other.
+    splits : int
+        Blocks that share the positions.
 
     Returns
     -------
@@ -74,6 +77,7 @@ def attending(head_size, threads, queries):
     """
     team = head_size // 8
     teams, warps = threads // team, threads // WARP
+    stride_of_teams = teams * splits
     sums_of_eight = 8 * queries
     scale = _LOG2_E / math.sqrt(head_size)
 
@@ -138,7 +142,7 @@ def attending(head_size, threads, queries):
         first = p - (thread() & 31) // team
         while first <= limit:
             u0, u1, u2, u3 = v0, v1, v2, v3
-            after = p + teams
+            after = p + stride_of_teams
             scores = cuda.local.array(queries, float32)
             for j in range(queries):
                 scores[j] = dot(k0, k1, k2, k3, query, 8 * j)
@@ -162,7 +166,7 @@ def attending(head_size, threads, queries):
                 add_pair(summed, 8 * j + 4, factor, weight, u2)
                 add_pair(summed, 8 * j + 6, factor, weight, u3)
             p = after
-            first += teams
+            first += stride_of_teams
         t = thread()
         for j in range(queries):
             join_warp(top, total, summed, j)
@@ -176,7 +180,7 @@ def attending(head_size, threads, queries):
         cuda.syncthreads()
 
     @device_function
-    def result(j, element, made, tops, sums):
+    def parts(j, element, made, tops, sums):
         highest = tops[j * 32]
         for warp in range(1, warps):
             highest = max(highest, tops[j * 32 + warp])
@@ -186,9 +190,9 @@ def attending(head_size, threads, queries):
             factor = libdevice.exp2f(tops[j * 32 + warp] - highest)
             value += factor * made[(warp * queries + j) * head_size + element]
             total += factor * sums[j * 32 + warp]
-        return value / total
+        return value, total, highest
 
-    return Attending(team, teams, warps * queries * head_size, load_queries, attend, result)
+    return Attending(team, teams, warps * queries * head_size, load_queries, attend, parts)
 
 
 @functools.cache
@@ -228,7 +232,7 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=12
     """
     if count % queries:
         raise ValueError(f"{count} tokens cannot be shared out by blocks of {queries}: take a number that divides them")
-    team, _, shared, load_queries, attend, result = attending(head_size, threads, queries)
+    team, _, shared, load_queries, attend, parts = attending(head_size, threads, queries)
     row, kv_row, group, blocks = heads * head_size, kv_heads * head_size, heads // kv_heads, count // queries
     words, numbers, extremes = 8 * queries, queries * head_size, 32 * queries
 
@@ -257,7 +261,118 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=12
         i = t
         while i < numbers:
             j = i // head_size
-            y[(token + j) * row + head * head_size + i % head_size] = result(j, i % head_size, made, tops, sums)
+            value, total, _ = parts(j, i % head_size, made, tops, sums)
+            y[(token + j) * row + head * head_size + i % head_size] = value / total
             i += threads
 
     return Launch(causal_attention, blocks * heads, threads)
+
+
+@functools.cache
+def decode_attention(heads, kv_heads, head_size, *, count=1, positions=0, splits=1, threads=256):
+    """Attention of one query over a KV cache, or of one for each of several sequences.
+
+    A block makes a head of a sequence, or a part of its positions where a sequence is long: then `combined_attention`
+    makes the result of the parts.
+
+    Parameters
+    ----------
+    heads, kv_heads, head_size : int
+        ``head_size`` 32, 64 or 128.
+    count : int
+        Sequences.
+    positions : int
+        In the cache of each sequence; counts where there are several.
+    splits : int
+        Blocks that share the positions of a head, each of which takes every so manieth.
+    threads : int
+        In a block: whole warps.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``q``, float32 (count * heads * head_size,), read.
+        - ``keys``, ``values``, float16 (count * positions * kv_heads * head_size,), read up to the position, of which
+          the kernel in front may have written any.
+        - ``position``, int32 (count,), read before the wait: no kernel that writes it may still run.
+        - ``y``, float32 (count * heads * head_size,), written. With several splits
+          (count * heads * splits * (head_size + 2),): the parts.
+
+    Examples
+    --------
+    >>> decode_attention(32, 32, 128, splits=4).grid
+    128
+    """
+    team, teams, shared, load_queries, attend, parts = attending(head_size, threads, 1, splits)
+    kv_row, group, row = kv_heads * head_size, heads // kv_heads, heads * head_size
+    width = head_size + 2
+    capacity = positions * kv_row
+
+    @cuda.jit(fastmath=True, launch_bounds=threads)
+    def decode_attention(q, keys, values, position, y):
+        made = cuda.shared.array(shared, float32, alignment=16)
+        tops = cuda.shared.array(32, float32, alignment=16)
+        sums = cuda.shared.array(32, float32, alignment=16)
+        query = cuda.local.array(8, float32)
+        t = thread()
+        split = block() % splits
+        head = block() // splits % heads
+        sequence = block() // (splits * heads)
+        base = sequence * capacity + (head // group) * head_size + (t % team) * 8
+        last = position[sequence] & 0xFFFFF
+        device.launch_dependents()
+        device.grid_dependency_wait()
+        load_queries(q, sequence * row + head * head_size, 0, query)
+        p = split * teams + t // team
+        k0 = k1 = k2 = k3 = v0 = v1 = v2 = v3 = uint32(0)
+        if p <= last:
+            k0, k1, k2, k3 = device.load4_cg(keys, p * kv_row + base)
+            v0, v1, v2, v3 = device.load4_cg(values, p * kv_row + base)
+        attend(query, keys, values, kv_row, base, p, last, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
+        if t < head_size:
+            value, total, highest = parts(0, t, made, tops, sums)
+            if splits == 1:
+                y[sequence * row + head * head_size + t] = value / total
+            else:
+                y[block() * width + t] = value
+                if t == 0:
+                    y[block() * width + head_size] = total
+                    y[block() * width + head_size + 1] = highest
+
+    return Launch(decode_attention, count * heads * splits, threads)
+
+
+@functools.cache
+def combined_attention(heads, head_size, *, count=1, splits=4):
+    """The result of the parts that `decode_attention` made, with the same arguments.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``parts``, float32 (count * heads * splits * (head_size + 2),), read.
+        - ``y``, float32 (count * heads * head_size,), written.
+    """
+    width = head_size + 2
+
+    @cuda.jit(fastmath=True, launch_bounds=head_size)
+    def combined_attention(parts, y):
+        device.launch_dependents()
+        device.grid_dependency_wait()
+        first = block() * splits * width
+        highest = parts[first + head_size + 1]
+        for split in range(1, splits):
+            highest = max(highest, parts[first + split * width + head_size + 1])
+        value = float32(0)
+        total = float32(0)
+        for split in range(splits):
+            at = first + split * width
+            factor = libdevice.exp2f(parts[at + head_size + 1] - highest)
+            value += factor * parts[at + thread()]
+            total += factor * parts[at + head_size]
+        y[block() * head_size + thread()] = value / total
+
+    return Launch(combined_attention, count * heads, head_size)

@@ -185,7 +185,7 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
             f"they are whole warps, at least {head_size} threads and at most 1024"
         )
     vectors = heads * lanes  # of a row of the projection
-    team, _, shared, load_queries, attend, result = attending(head_size, threads, 1)
+    team, _, shared, load_queries, attend, parts_of = attending(head_size, threads, 1)
     kv_rows = kv_heads * head_size
     group = heads // kv_heads
     load, dot, width = form.load, form.dot, form.width
@@ -219,7 +219,8 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
             v0, v1, v2, v3 = device.load4_cg(values, p * kv_rows + base)
         attend(query, keys, values, kv_rows, base, p, now, now, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
         if t < head_size:
-            out[place(t)] = result(0, t, made, tops, sums)
+            value, total, _ = parts_of(0, t, made, tops, sums)
+            out[place(t)] = value / total
         cuda.syncthreads()
         share = lanes_sum(dot(w0, w1, w2, w3, w_scale, out, place(part * width)), lanes)
         if part == 0:

@@ -15,7 +15,7 @@ from graphdsl import device
 
 from .launch import Launch
 from .threads import ALL_LANES, WARP, block, device_function, lanes_sum, thread
-from .tiles import BLOCK, FRAGMENTS
+from .tiles import BLOCK, FRAGMENTS, twice
 
 _LOG2_E = 1.4426950408889634
 
@@ -102,8 +102,8 @@ def product(count, columns, rows, weights, eps, tiling):
     stride = chunk // 2 + (16 if chunk % 64 == 0 else 0)  # words of a token: lanes of two tokens stay off each other
     groups, token_tiles = tokens // 8, count // tokens
     shared_words, held_words = tokens * stride, tiles * 2 * blocks_of_chunk * form.held
-    load, words, scales, place, split = form.load, form.words, form.scales, form.place, form.split
-    multiply, one, factor, scaled, size = form.multiply, form.one, form.factor, form.scaled, form.held
+    size, load, words, scales, (scaled, place, split, multiply, one, factor) = form
+    both = twice(multiply)
     normed = eps is not None
     epsilon = eps if normed else 0.0
     numbers = tiles * groups * 4
@@ -143,12 +143,6 @@ def product(count, columns, rows, weights, eps, tiling):
                 high[at], high[at + 1], low[at], low[at + 1] = split(a, b, c, d)
 
     @device_function
-    def twice(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3):
-        """The product with both parts of the tokens."""
-        c0, c1, c2, c3 = multiply(a0, a1, a2, a3, h0, h1, c0, c1, c2, c3)
-        return multiply(a0, a1, a2, a3, l0, l1, c0, c1, c2, c3)
-
-    @device_function
     def multiply_block(high, low, held, each, found):
         """Add the products of a block of columns."""
         lane = thread() & 31
@@ -159,8 +153,8 @@ def product(count, columns, rows, weights, eps, tiling):
             l0, l1, l2, l3 = device.load4(low, at)
             s0, s1 = zero, zero
             if scaled:
-                s0, s1, s2, s3 = twice(one, one, one, one, h0, h1, l0, l1, zero, zero, zero, zero)
-                s0, s1, s2, s3 = twice(one, one, one, one, h2, h3, l2, l3, s0, s1, s2, s3)
+                s0, s1, s2, s3 = both(one, one, one, one, h0, h1, l0, l1, zero, zero, zero, zero)
+                s0, s1, s2, s3 = both(one, one, one, one, h2, h3, l2, l3, s0, s1, s2, s3)
             for tile in range(tiles):
                 upper = (2 * tile * blocks_of_chunk + each) * size
                 lower = ((2 * tile + 1) * blocks_of_chunk + each) * size
@@ -168,8 +162,8 @@ def product(count, columns, rows, weights, eps, tiling):
                 a1, a3, a5, a7 = words(held, lower)
                 to = (tile * groups + group) * 4
                 if scaled:
-                    c0, c1, c2, c3 = twice(a0, a1, a2, a3, h0, h1, l0, l1, zero, zero, zero, zero)
-                    c0, c1, c2, c3 = twice(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
+                    c0, c1, c2, c3 = both(a0, a1, a2, a3, h0, h1, l0, l1, zero, zero, zero, zero)
+                    c0, c1, c2, c3 = both(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
                     scale, least = scales(held, upper)
                     scale *= float32(2**24)
                     found[to] += scale * c0 + least * s0
@@ -180,8 +174,8 @@ def product(count, columns, rows, weights, eps, tiling):
                     found[to + 3] += scale * c3 + least * s1
                 else:
                     c0, c1, c2, c3 = found[to], found[to + 1], found[to + 2], found[to + 3]
-                    c0, c1, c2, c3 = twice(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3)
-                    c0, c1, c2, c3 = twice(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
+                    c0, c1, c2, c3 = both(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3)
+                    c0, c1, c2, c3 = both(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
                     found[to], found[to + 1], found[to + 2], found[to + 3] = c0, c1, c2, c3
 
     @device_function
@@ -348,8 +342,17 @@ def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1
 
 
 @functools.cache
-def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=None):
+def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", width=16, tiling=None):
     """RMS norm, gate and up, and the gating: ``silu(n @ gate.T) * (n @ up.T)``, ``n = norm(x)``.
+
+    Parameters
+    ----------
+    count, hidden, units : int
+        Tokens, a multiple of 8; length of a token's vector; rows of gate and of up.
+    eps, weights, tiling
+        As `matmul` takes them.
+    width : int
+        Rows by which gate and up take turns, 16 or 8.
 
     Returns
     -------
@@ -358,7 +361,7 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=Non
 
         - ``x``, float32 (count * hidden,), read.
         - ``gain``, float32 (hidden,), read: of the norm.
-        - ``gate_up``, matrix (2 * units, hidden), read: `graphdsl.kernels.packing.interleaved` by 16 rows.
+        - ``gate_up``, matrix (2 * units, hidden), read: `graphdsl.kernels.packing.interleaved` by ``width``.
         - ``y``, float32 (count * units,), written.
 
     Raises
@@ -366,24 +369,32 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", tiling=Non
     ValueError
         If the tiling does not divide the matrices, or a warp would have gate without up.
     """
-    tiling = tiling or tiling_for(count, 2 * units, tiles=(2,))
-    if tiling.tiles != 2:
-        raise ValueError("a warp makes 16 rows of gate and the same of up: it needs 2 tiles")
+    tiling = tiling or tiling_for(count, 2 * units, tiles=(2,) if width == 16 else (1, 2))
+    if width not in (8, 16) or 8 * tiling.tiles % width:
+        raise ValueError(
+            f"a warp of {tiling.tiles} tiles has no turns of {width} rows of gate and up: it needs 2 tiles"
+        )
     shape = product(count, hidden, 2 * units, weights, eps, tiling)
     multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
     numbers, groups = shape.numbers, shape.groups
+    turns = numbers // (8 * groups) if width == 16 else numbers // (4 * groups)
+    rows_of_turn = 2 if width == 16 else 1
+    up_of_gate = groups * 4 if width == 16 else 2  # how much further an array of the thread has up
 
     @cuda.jit(fastmath=True, launch_bounds=shape.block)
     def matmul_gate_up(x, gain, gate_up, y):
         found = cuda.local.array(numbers, float32)
         multiplied(x, gain, gate_up, found)
-        unit = (first_row() >> 5) * 16 + (first_row() & 15)
-        for group in range(groups):
-            for i in range(4):
-                gate = found[group * 4 + i]
-                up = found[(groups + group) * 4 + i]
-                silu = gate / (float32(1) + libdevice.exp2f(gate * float32(-_LOG2_E)))
-                y[(first_token() + 8 * group + (i & 1)) * units + unit + 8 * (i >> 1)] = silu * up
+        for turn in range(turns):
+            row = first_row() + 2 * width * turn
+            unit = row // (2 * width) * width + row % width
+            for group in range(groups):
+                for i in range(2 * rows_of_turn):
+                    at = (turn * rows_of_turn * groups + group) * 4 + i
+                    gate = found[at]
+                    silu = gate / (float32(1) + libdevice.exp2f(gate * float32(-_LOG2_E)))
+                    to = (first_token() + 8 * group + (i & 1)) * units + unit + 8 * (i >> 1)
+                    y[to] = silu * found[at + up_of_gate]
 
     return Launch(matmul_gate_up, shape.grid, shape.block)
 

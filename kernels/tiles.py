@@ -10,6 +10,7 @@ Which column of the weights meets which lane is free, as long as the vectors are
 takes eight neighbouring weights of a block, as they lie in memory. This module must not hold kernels.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,26 +25,17 @@ BLOCK = 32
 """Columns of weights that are multiplied at a time."""
 
 
-class Fragments(NamedTuple):
-    """How weights in a format become fragments of matrix products, two for a block of 32 columns.
+class Numbers(NamedTuple):
+    """How the numbers of a format go into matrix products: eight weights of a lane make two words for each of two.
 
     Attributes
     ----------
-    held : int
-        Words that a lane holds of a row and block.
-    load : device function
-        ``load(matrix, rows, blocks, row, block, part, held, at)`` loads those of lane ``part`` of four into an array.
-        ``rows`` and ``blocks`` are those of the matrix.
-    words : device function
-        ``words(held, at)`` makes four words of them: two for each product.
     scaled : bool
         True if the weights of a block have a scale, and their numbers are 2**-24 of what they stand for.
-    scales : device function
-        ``scales(held, at)`` gives the scale, and what is added to each weight.
     place : device function
-        ``place(quad)`` is where the numbers from ``4 * quad`` on go, of the 32 of a block.
+        ``place(quad)`` is where the numbers of a vector from ``4 * quad`` on go, of the 32 of a block.
     split : device function
-        ``split(a, b, c, d)`` gives four words: the upper and the lower parts of four numbers.
+        ``split(a, b, c, d)`` gives four words: the upper and the lower parts of four numbers of a vector.
     multiply : device function
         `graphdsl.device.mma_f16` or `mma_bf16`.
     one : int
@@ -52,16 +44,36 @@ class Fragments(NamedTuple):
         What results must be multiplied with.
     """
 
-    held: int
-    load: Callable[..., Any]
-    words: Callable[..., Any]
     scaled: bool
-    scales: Callable[..., Any]
     place: Callable[..., Any]
     split: Callable[..., Any]
     multiply: Callable[..., Any]
     one: int
     factor: float
+
+
+class Fragments(NamedTuple):
+    """How a warp takes weights in a format, block by block.
+
+    Attributes
+    ----------
+    held : int
+        Words that a lane holds of a row.
+    load : device function
+        ``load(matrix, rows, blocks, row, block, part, held, at)`` loads those of lane ``part`` of four into an array.
+        ``rows`` and ``blocks`` are those of the matrix.
+    words : device function
+        ``words(held, at)`` makes four words of them: two for each product.
+    scales : device function
+        ``scales(held, at)`` gives the scale, and what is added to each weight.
+    numbers : Numbers
+    """
+
+    held: int
+    load: Callable[..., Any]
+    words: Callable[..., Any]
+    scales: Callable[..., Any]
+    numbers: Numbers
 
 
 # Vectors
@@ -113,12 +125,14 @@ def _load_plain(matrix, rows, blocks, row, block, part, held, at):
 
 
 @device_function
-def _plain_words(held, at):
+def plain_words(held, at):
+    """Four words as they are."""
     return held[at], held[at + 1], held[at + 2], held[at + 3]
 
 
 @device_function
-def _no_scales(held, at):
+def no_scales(held, at):
+    """Of weights that are numbers."""
     return float32(1), float32(0)
 
 
@@ -163,7 +177,8 @@ def _load_slices(matrix, rows, blocks, row, block, part, held, at):
 
 
 @device_function
-def _words_of_nibbles(held, at):
+def words_of_nibbles(held, at):
+    """Of a word of eight weights of 4 bits: a mask takes out every fourth."""
     word = held[at]
     return word & 0xF000F, (word >> 8) & 0xF000F, (word >> 4) & 0xF000F, (word >> 12) & 0xF000F
 
@@ -179,38 +194,30 @@ def _scales_of_nibbles_and_least(held, at):
     return halves(held[at + 1])
 
 
-_F16_ONES, _BF16_ONES = 0x3C003C00, 0x3F803F80
-_HALVES = (device.mma_f16, _F16_ONES, 1 / _SHRINK)
-_NIBBLES = (_lower_halves_first, _split_halves_for_bytes, *_HALVES)
+_HALVES = (device.mma_f16, 0x3C003C00, 1 / _SHRINK)
+HALVES = Numbers(False, _in_order, _split_halves, *_HALVES)
+BRAIN_FLOATS = Numbers(False, _in_order, _split_brain_floats, device.mma_bf16, 0x3F803F80, 1.0)
+BYTES = Numbers(True, _in_order, _split_halves_for_bytes, *_HALVES)
+NIBBLES = Numbers(True, _lower_halves_first, _split_halves_for_bytes, *_HALVES)
 
 FRAGMENTS = {
-    "f16": Fragments(4, _load_plain, _plain_words, False, _no_scales, _in_order, _split_halves, *_HALVES),
-    "bf16": Fragments(
-        4,
-        _load_plain,
-        _plain_words,
-        False,
-        _no_scales,
-        _in_order,
-        _split_brain_floats,
-        device.mma_bf16,
-        _BF16_ONES,
-        1.0,
-    ),
-    "q8_0": Fragments(
-        3, _load_bytes, _words_of_bytes, True, _scales_of_bytes, _in_order, _split_halves_for_bytes, *_HALVES
-    ),
-    "q4_0": Fragments(2, _load_nibbles, _words_of_nibbles, True, _scales_of_nibbles, *_NIBBLES),
-    "q4_1": Fragments(2, _load_nibbles_and_least, _words_of_nibbles, True, _scales_of_nibbles_and_least, *_NIBBLES),
-    "q4_1 slices": Fragments(
-        2,
-        _load_slices,
-        _words_of_nibbles,
-        True,
-        _scales_of_nibbles_and_least,
-        _in_order,
-        _split_halves_for_bytes,
-        *_HALVES,
-    ),
+    "f16": Fragments(4, _load_plain, plain_words, no_scales, HALVES),
+    "bf16": Fragments(4, _load_plain, plain_words, no_scales, BRAIN_FLOATS),
+    "q8_0": Fragments(3, _load_bytes, _words_of_bytes, _scales_of_bytes, BYTES),
+    "q4_0": Fragments(2, _load_nibbles, words_of_nibbles, _scales_of_nibbles, NIBBLES),
+    "q4_1": Fragments(2, _load_nibbles_and_least, words_of_nibbles, _scales_of_nibbles_and_least, NIBBLES),
+    "q4_1 slices": Fragments(2, _load_slices, words_of_nibbles, _scales_of_nibbles_and_least, BYTES),
 }
 """By the name of the format; ``"q4_1 slices"`` is what `graphdsl.kernels.packing.by_column_slices` makes."""
+
+
+@functools.cache
+def twice(multiply):
+    """A device function for the product of a fragment with both parts of vectors."""
+
+    @device_function
+    def twice(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3):
+        c0, c1, c2, c3 = multiply(a0, a1, a2, a3, h0, h1, c0, c1, c2, c3)
+        return multiply(a0, a1, a2, a3, l0, l1, c0, c1, c2, c3)
+
+    return twice

@@ -38,3 +38,37 @@ def test_causal_attention(launch, length, position):
 @pytest.mark.parametrize(("heads", "kv_heads", "head_size"), [(9, 3, 64), (4, 4, 128)])
 def test_causal_attention_of_a_model(launch_on_gpu, queries, count, length, position, heads, kv_heads, head_size):
     check_causal(launch_on_gpu, count, length, position, heads, kv_heads, head_size, queries=queries)
+
+
+def check_decode(launch, positions, at, heads, kv_heads, head_size, splits, **options):
+    rng = np.random.default_rng(splits)
+    count = len(at)
+    q = numbers(rng, count, heads, head_size)
+    keys, values = (numbers(rng, count, positions, kv_heads, head_size).astype(np.float16) for _ in range(2))
+    expected = [reference.attention(q[i : i + 1], keys[i], values[i], at[i])[0] for i in range(count)]
+    for i, p in enumerate(at):
+        keys[i, p + 1 :] = values[i, p + 1 :] = np.nan
+    y = np.empty_like(q)
+    made = y if splits == 1 else np.empty((count, heads, splits, head_size + 2), np.float32)
+    launch(
+        *attention.decode_attention(
+            heads, kv_heads, head_size, count=count, positions=positions, splits=splits, **options
+        ),
+        *(q.reshape(-1), keys.reshape(-1), values.reshape(-1), np.array(at, np.int32), made.reshape(-1)),
+    )
+    if splits > 1:
+        combined = attention.combined_attention(heads, head_size, count=count, splits=splits)
+        launch(*combined, made.reshape(-1), y.reshape(-1))
+    np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_decode_attention(launch, splits):
+    check_decode(launch, 40, [0, 37], 2, 1, 32, splits, threads=32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_size"), [(9, 3, 64), (32, 32, 128)])
+def test_decode_attention_of_a_model(launch_on_gpu, splits, heads, kv_heads, head_size):
+    check_decode(launch_on_gpu, 600, [0, 3, 128, 599], heads, kv_heads, head_size, splits)

@@ -1,0 +1,105 @@
+"""Products of weights with one vector, for large models, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphdsl.kernels import matvec, packing
+
+from . import reference
+from .test_decode import matrix, numbers
+
+
+def by_lanes(weights, name, columns):
+    return packing.by_lanes(weights, columns) if name.startswith("q4") else weights
+
+
+def check_matvec(launch, columns, rows, name, eps=None, add=False, **options):
+    rng = np.random.default_rng(columns)
+    x, gain = numbers(rng, columns, scale=3), 1 + numbers(rng, columns, scale=0.1)
+    weights, dense = matrix(rng, rows, columns, name)
+    y = numbers(rng, rows)
+    given = x.astype(np.float64) if eps is None else reference.rms_norm(x, gain, eps)
+    expected = dense @ given + (y if add else 0)
+    made = matvec.matvec(columns, rows, weights=name, eps=eps, add=add, **options)
+    launch(*made, x, gain, by_lanes(weights, name, columns), y)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(y, expected, rtol=0, atol=scale * (1e-4 if name == "bf16" else 1e-5))
+
+
+@pytest.mark.parametrize(
+    ("name", "eps", "add", "columns"),
+    [("q4_1", 1e-5, False, 384), ("q4_0", None, True, 128), ("bf16", 1e-5, True, 384)],
+)
+def test_matvec(launch, name, eps, add, columns):
+    # Two blocks for three tiles of 16 or two of 32 rows, and an odd number of turns for two warps.
+    check_matvec(launch, columns, 48 if name == "bf16" else 64, name, eps, add, warps=2, multiprocessors=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("warps", [8, 16])
+@pytest.mark.parametrize("name", ["q4_1", "q4_0", "f16", "bf16"])
+@pytest.mark.parametrize(("columns", "rows"), [(4096, 4096), (11008, 4096)])
+def test_matvec_of_a_model(launch_on_gpu, name, columns, rows, warps):
+    check_matvec(launch_on_gpu, columns, rows, name, 1e-5, True, warps=warps)
+
+
+def check_gate_up(launch, hidden, units, name, **options):
+    rng = np.random.default_rng(units)
+    x, gain = numbers(rng, hidden, scale=3), 1 + numbers(rng, hidden, scale=0.1)
+    (gate, dense_gate), (up, dense_up) = (matrix(rng, units, hidden, name) for _ in range(2))
+    normed = reference.rms_norm(x, gain)
+    expected = reference.silu(dense_gate @ normed) * (dense_up @ normed)
+    y = np.empty(units, np.float32)
+    width = 16 if name.startswith("q4") else 8
+    both = by_lanes(packing.interleaved(gate, up, units, width), name, hidden)
+    launch(*matvec.matvec_gate_up(hidden, units, weights=name, **options), x, gain, both, y)
+    np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_matvec_gate_up(launch):
+    check_gate_up(launch, 128, 16, "bf16", warps=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["q4_1", "bf16"])
+def test_matvec_gate_up_of_a_model(launch_on_gpu, name):
+    check_gate_up(launch_on_gpu, 4096, 11008, name)
+
+
+def check_qkv(launch, position, name, *, hidden, heads, kv_heads, head_size, **options):
+    rng = np.random.default_rng(position)
+    positions = position + 4
+    x, gain = numbers(rng, hidden, scale=3), 1 + numbers(rng, hidden, scale=0.1)
+    projection, dense = matrix(rng, (heads + 2 * kv_heads) * head_size, hidden, name)
+    table = packing.rotary_table(positions, head_size)
+    width = kv_heads * head_size
+    keys, values = (np.zeros((positions, width), np.float16) for _ in range(2))
+    q = np.empty(heads * head_size, np.float32)
+    made = dense @ reference.rms_norm(x, gain)
+    expected_q, expected_k, expected_v = np.split(made, [q.size, q.size + width])
+    launch(
+        *matvec.matvec_qkv_rotary_append(hidden, heads, kv_heads, head_size, weights=name, **options),
+        *(x, gain, by_lanes(projection, name, hidden), table.reshape(-1), np.array([position], np.int32)),
+        *(q, keys.reshape(-1), values.reshape(-1)),
+    )
+    np.testing.assert_allclose(q, reference.rotated(expected_q, table[position]), rtol=1e-3, atol=1e-3)
+    expected_k = reference.rotated(expected_k, table[position])
+    np.testing.assert_allclose(keys[position].astype(np.float64), expected_k, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(values[position].astype(np.float64), expected_v, rtol=2e-3, atol=2e-3)
+    assert np.count_nonzero(keys.any(axis=1)) == 1
+
+
+def test_matvec_qkv_rotary_append(launch):
+    check_qkv(launch, 3, "q4_1", hidden=128, heads=2, kv_heads=1, head_size=32, warps=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["q4_1", "bf16"])
+def test_matvec_qkv_rotary_append_of_a_model(launch_on_gpu, name):
+    check_qkv(launch_on_gpu, 17, name, hidden=4096, heads=32, kv_heads=32, head_size=128)
+
+
+def test_matrices_without_whole_tiles_are_refused():
+    with pytest.raises(ValueError, match="40 rows of 128 weights"):
+        matvec.matvec(128, 40)
