@@ -15,6 +15,7 @@ from numba.cuda import libdevice
 
 from graphdsl import device
 
+from .choices import choice_key
 from .launch import Launch
 from .threads import ALL_LANES, WARP, block, block_sum, device_function, thread
 from .tiles import BLOCK, BRAIN_FLOATS, HALVES, NIBBLES, Numbers, no_scales, plain_words, twice, words_of_nibbles
@@ -423,3 +424,35 @@ def matvec_gate_up(hidden, units, *, eps=1e-5, weights="bf16", warps=8, multipro
         run(x, gain, gate_up, (y,))
 
     return Launch(matvec_gate_up, grid, threads)
+
+
+@functools.cache
+def matvec_best(hidden, vocabulary, *, eps=1e-5, weights="bf16", warps=8, multiprocessors=132):
+    """RMS norm, the product with the rows of all tokens, and the choice of the largest, for a large model.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes ``x``, ``gain``, ``table`` and ``best`` as that of `graphdsl.kernels.head.greedy_head` does.
+
+    Raises
+    ------
+    ValueError
+        If the matrix has no whole tiles.
+    """
+
+    @device_function
+    def finish(to, row, value, lane):
+        key = choice_key(value, row)
+        for step in (16, 8, 4, 2, 1):  # lanes that have the row of another change nothing
+            key = max(key, cuda.shfl_xor_sync(ALL_LANES, key, step))
+        if lane == 0:
+            cuda.atomic.max(to[0], 0, key)
+
+    run, grid, threads, bounds = streamed(hidden, vocabulary, weights, eps, warps, multiprocessors, finish)
+
+    @cuda.jit(fastmath=True, launch_bounds=bounds)
+    def matvec_best(x, gain, table, best):
+        run(x, gain, table, (best,))
+
+    return Launch(matvec_best, grid, threads)

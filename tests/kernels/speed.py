@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from graphdsl.kernels import decode, embedding, head, sampling
+from graphdsl.kernels import attention, decode, embedding, head, matmul, matvec, sampling
+from graphdsl.kernels.matmul import Tiling
 
 import graphdsl as gd
 
@@ -35,11 +38,17 @@ class Case(NamedTuple):
         Times are divided by it.
     position : int
         In the sequence.
+    programmatic : bool
+        Whether edges are.
+    length : int
+        Of a prompt.
     """
 
     declare: Callable[[Chain], None]
     per: int = 1
     position: int = 80
+    programmatic: bool = True
+    length: int = 0
 
 
 class Chain:
@@ -134,10 +143,10 @@ def repeated_head(**options: Any) -> Case:
     return Case(declare, 6)
 
 
-def others(which: str) -> Case:
+def others(which: str, **options: Any) -> Case:
     def declare(chain: Chain) -> None:
         model = Model(chain)
-        logits, tokens = chain.array(VOCABULARY, np.float32), chain.array(POSITIONS, np.int32)
+        logits, tokens = chain.array(VOCABULARY, np.float32), chain.array(POSITIONS, np.int32, "tokens")
         token, best = chain.array(1, np.int32), chain.array(1, np.int64)
         rest = (token, model.position, tokens)
         table = chain.matrix(VOCABULARY, 576, "q8_0")
@@ -147,7 +156,7 @@ def others(which: str) -> Case:
             elif which == "embedding":
                 chain.node(embedding.embedding(576), model.position, table, model.x[0])
             else:
-                scalars = np.float32(0.8), np.int32(40), np.uint64(1)
+                scalars = np.float32(0.8), np.int32(options["k"]), np.uint64(1)
                 chain.node(sampling.sample_top_k(VOCABULARY), logits, *rest, *scalars)
 
     return Case(declare, 20)
@@ -159,7 +168,7 @@ def step(position: int = 80, **options: Any) -> Case:
     def declare(chain: Chain) -> None:
         model = Model(chain)
         token, best = chain.array(1, np.int32), chain.array(1, np.int64)
-        tokens, table = chain.array(POSITIONS, np.int32), chain.matrix(VOCABULARY, 576, "q8_0")
+        tokens, table = chain.array(POSITIONS, np.int32, "tokens"), chain.matrix(VOCABULARY, 576, "q8_0")
         chain.node(embedding.embedding(576), model.position, table, model.x[0])
         for _ in range(LAYERS):
             model.qkv(**options.get("qkv", {}))
@@ -169,37 +178,232 @@ def step(position: int = 80, **options: Any) -> Case:
         elsewhere = chain.array(1, np.int32, "elsewhere")  # the position stays
         chain.node((sampling.take_best, 1, 32), best, token, elsewhere, tokens)
 
+    return Case(declare, 1, position, options.get("programmatic", True))
+
+
+class Prompt:
+    """The arrays that the nodes of a prompt share."""
+
+    def __init__(self, chain: Chain, count: int) -> None:
+        self.chain, self.count = chain, count
+        self.x, self.y, self.q = (chain.array(count * 576, np.float32) for _ in range(3))
+        self.hidden = chain.array(count * UNITS, np.float32)
+        self.position, self.length = (chain.graph.device_array(name, 1, np.int32) for name in ("position", "length"))
+        self.rotary, self.gain = chain.array(POSITIONS * 64, np.float32), chain.array(576, np.float32)
+
+    def qkv(self, **options: Any) -> None:
+        self.keys, self.values = (self.chain.array(POSITIONS * 192, np.float16, "cache") for _ in range(2))
+        self.chain.node(
+            matmul.matmul_qkv_rotary_append(self.count, **SMOL, **options),
+            *(self.x, self.gain, self.chain.matrix(960, 576, "q4_1"), self.rotary, self.position, self.length),
+            *(self.q, self.keys, self.values),
+        )
+
+    def attention(self, **options: Any) -> None:
+        if not hasattr(self, "keys"):
+            self.keys, self.values = (self.chain.array(POSITIONS * 192, np.float16, "cache") for _ in range(2))
+        launch = attention.causal_attention(self.count, 9, 3, 64, **options)
+        self.chain.node(launch, self.q, self.keys, self.values, self.position, self.length, self.y)
+
+    def output(self, **options: Any) -> None:
+        launch = matmul.matmul(self.count, 576, 576, add=True, **options)
+        self.chain.node(launch, self.y, self.gain, self.chain.matrix(576, 576, "q4_1"), self.x)
+
+    def gate_up(self, **options: Any) -> None:
+        launch = matmul.matmul_gate_up(self.count, 576, UNITS, **options)
+        self.chain.node(launch, self.x, self.gain, self.chain.matrix(2 * UNITS, 576, "q4_1"), self.hidden)
+
+    def down(self, **options: Any) -> None:
+        launch = matmul.matmul(self.count, UNITS, 576, weights="q4_1 slices", add=True, **options)
+        self.chain.node(launch, self.hidden, self.gain, self.chain.matrix(576, UNITS, "q4_1"), self.x)
+
+
+PARTS_OF_PROMPT = ("qkv", "attention", "output", "gate_up", "down")
+
+
+def prompt(count: int, *parts: str, **options: Any) -> Case:
+    """All layers for a prompt, or parts of them, from position 0 on."""
+
+    def declare(chain: Chain) -> None:
+        model = Prompt(chain, count)
+        for _ in range(LAYERS):
+            for part in parts or PARTS_OF_PROMPT:
+                getattr(model, part)(**(options if parts else {}))
+
+    return Case(declare, LAYERS if parts else 1, 0, length=count)
+
+
+class Large:
+    """The arrays that the nodes of a large model share."""
+
+    HIDDEN, WIDTH, TOKENS = 4096, 11008, 32000
+
+    def __init__(self, chain: Chain, name: str, positions: int = 1024, count: int = 1) -> None:
+        self.chain, self.name, self.positions, self.count = chain, name, positions, count
+        self.x, self.q, self.y = (chain.array(count * self.HIDDEN, np.float32) for _ in range(3))
+        self.hidden = chain.array(count * self.WIDTH, np.float32)
+        self.position = chain.graph.device_array("position", count, np.int32)
+        self.rotary, self.gain = chain.array(positions * 128, np.float32), chain.array(self.HIDDEN, np.float32)
+
+    def qkv(self, **options: Any) -> None:
+        self.caches()
+        weights = self.chain.matrix(3 * self.HIDDEN, self.HIDDEN, self.name)
+        launch = matvec.matvec_qkv_rotary_append(self.HIDDEN, 32, 32, 128, weights=self.name, **options)
+        self.chain.node(launch, self.x, self.gain, weights, self.rotary, self.position, self.q, self.keys, self.values)
+
+    def caches(self) -> None:
+        size = self.count * self.positions * self.HIDDEN
+        self.keys, self.values = (self.chain.array(size, np.float16, "cache") for _ in range(2))
+
+    def attention(self, splits: int = 1, threads: int = 256) -> None:
+        if not hasattr(self, "keys"):
+            self.caches()
+        launch = attention.decode_attention(
+            32, 32, 128, count=self.count, positions=self.positions, splits=splits, threads=threads
+        )
+        if splits == 1:
+            self.chain.node(launch, self.q, self.keys, self.values, self.position, self.y)
+        else:
+            parts = self.chain.array(self.count * 32 * splits * 130, np.float32)
+            self.chain.node(launch, self.q, self.keys, self.values, self.position, parts)
+            self.chain.node(attention.combined_attention(32, 128, count=self.count, splits=splits), parts, self.y)
+
+    def output(self, **options: Any) -> None:
+        launch = matvec.matvec(self.HIDDEN, self.HIDDEN, weights=self.name, add=True, **options)
+        self.chain.node(launch, self.y, self.gain, self.chain.matrix(self.HIDDEN, self.HIDDEN, self.name), self.x)
+
+    def gate_up(self, **options: Any) -> None:
+        weights = self.chain.matrix(2 * self.WIDTH, self.HIDDEN, self.name)
+        launch = matvec.matvec_gate_up(self.HIDDEN, self.WIDTH, weights=self.name, **options)
+        self.chain.node(launch, self.x, self.gain, weights, self.hidden)
+
+    def down(self, **options: Any) -> None:
+        launch = matvec.matvec(self.WIDTH, self.HIDDEN, weights=self.name, add=True, **options)
+        self.chain.node(launch, self.hidden, self.gain, self.chain.matrix(self.HIDDEN, self.WIDTH, self.name), self.x)
+
+    def head(self, **options: Any) -> None:
+        if not hasattr(self, "best"):
+            self.best = self.chain.array(1, np.int64)
+        launch = matvec.matvec_best(self.HIDDEN, self.TOKENS, weights=self.name, **options)
+        self.chain.node(launch, self.x, self.gain, self.chain.matrix(self.TOKENS, self.HIDDEN, self.name), self.best)
+
+    def many(self, columns: int, rows: int, tiling: Any) -> None:
+        """A product with the vectors of a batch."""
+        x, y = (self.chain.array(self.count * size, np.float32) for size in (columns, rows))
+        launch = matmul.matmul(self.count, columns, rows, weights=self.name, tiling=tiling)
+        self.chain.node(launch, x, self.gain, self.chain.matrix(rows, columns, self.name), y)
+
+
+def large(name: str, part: str, nodes: int = 6, position: int = 128, positions: int = 1024, **options: Any) -> Case:
+    def declare(chain: Chain) -> None:
+        model = Large(chain, name, positions)
+        for _ in range(nodes):
+            getattr(model, part)(**options)
+
+    return Case(declare, nodes, position)
+
+
+def large_step(name: str, position: int = 128, **options: Any) -> Case:
+    def declare(chain: Chain) -> None:
+        model = Large(chain, name)
+        for _ in range(32):
+            for part in PARTS_OF_PROMPT:
+                getattr(model, part)(**options.get(part, {}))
+        model.head(**options.get("head", {}))
+
     return Case(declare, 1, position)
 
 
+def batch(name: str, columns: int, rows: int, tiling: Any, count: int = 32) -> Case:
+    def declare(chain: Chain) -> None:
+        model = Large(chain, name, 16, count)
+        for _ in range(6):
+            model.many(columns, rows, Tiling(*tiling))
+
+    return Case(declare, 6)
+
+
+LARGE_PARTS = ("qkv", "output", "gate_up", "down", "head")
 CASES = {
     "step": step(),
-    "step at 16": step(16),
-    "step at 500": step(500),
-    **{f"step, parts {n}": step(attention={"parts": n}) for n in (3, 6)},
-    **{f"step, qkv {n}": step(qkv={"threads": n}) for n in (128, 512)},
-    **{f"step, mlp {n}": step(mlp={"lanes": n}) for n in (6, 8, 18)},
-    **{f"step, head {n} {m}": step(head={"lanes": n, "threads": m}) for n, m in ((8, 256), (4, 128), (4, 512))},
+    "step, full edges": step(programmatic=False),
+    "step at 16": step(16, mlp={"lanes": 18}),
+    "step at 500": step(500, mlp={"lanes": 18}),
+    **{f"step, mlp {n}": step(mlp={"lanes": n}) for n in (6, 8, 9, 18)},
+    **{
+        f"step, mlp 18, qkv {n}, parts {m}": step(mlp={"lanes": 18}, qkv={"threads": n}, attention={"parts": m})
+        for n in (128, 256, 512)
+        for m in (2, 3)
+    },
+    **{
+        f"step, mlp 18, head {n} {m} {k}": step(mlp={"lanes": 18}, head={"lanes": n, "threads": m, "blocks": k})
+        for n, m, k in ((4, 256, 2), (4, 256, 3), (4, 256, 4), (4, 128, 4), (4, 512, 1), (8, 256, 2), (2, 128, 4))
+    },
     "qkv": repeated("qkv"),
     "attention": repeated("attention"),
-    "mlp": repeated("mlp"),
+    **{f"mlp {n}": repeated("mlp", lanes=n) for n in (9, 18)},
     **{
-        f"head {n} {m}": repeated_head(lanes=n, threads=m)
-        for n, m in ((4, 256), (8, 256), (2, 256), (4, 128), (4, 512))
+        f"head {n} {m} {k}": repeated_head(lanes=n, threads=m, blocks=k)
+        for n, m, k in ((4, 256, 2), (4, 256, 3), (4, 256, 4), (4, 128, 4), (4, 512, 1), (8, 256, 2), (2, 128, 4))
     },
-    **{name: others(name) for name in ("take_best", "embedding", "sample")},
+    **{name: others(name) for name in ("take_best", "embedding")},
+    **{f"sample {k}": others("sample", k=k) for k in (40, 1000, 5000, 100_000)},
+    **{f"prompt {n}": prompt(n) for n in (16, 32, 64, 128, 256, 512)},
+    **{f"prompt {n} {part}": prompt(n, part) for n in (16, 128, 512) for part in PARTS_OF_PROMPT},
+    **{
+        f"prompt {n} attention {q} {t}": prompt(n, "attention", queries=q, threads=t)
+        for n in (128, 512)
+        for q, t in ((1, 128), (2, 128), (4, 64), (4, 256), (8, 128))
+    },
+    **{
+        f"prompt {n} {part} {t}": prompt(n, part, tiling=Tiling(*t))
+        for n, part, t in (
+            *((16, "qkv", t) for t in ((16, 1, 1), (8, 1, 2), (16, 1, 4))),
+            *((16, "down", t) for t in ((16, 1, 1), (8, 1, 1), (8, 1, 2), (16, 1, 4))),
+            *((128, "qkv", t) for t in ((32, 1, 4), (32, 1, 2), (16, 1, 2), (8, 1, 4))),
+            *((128, "down", t) for t in ((16, 1, 4), (32, 1, 2), (16, 1, 2), (32, 1, 4))),
+            *((128, "gate_up", t) for t in ((32, 2, 4), (16, 2, 4), (32, 2, 2), (64, 2, 2))),
+            *((512, "down", t) for t in ((64, 1, 4), (64, 1, 2), (32, 1, 2), (32, 2, 2))),
+            *((512, "gate_up", t) for t in ((32, 2, 4), (64, 2, 2), (32, 2, 2))),
+        )
+    },
+    **{
+        f"large {name} {part} {warps}": large(name, part, warps=warps)
+        for name in ("bf16", "q4_1", "q4_0")
+        for part in LARGE_PARTS
+        for warps in (8, 16)
+    },
+    **{
+        f"large attention {splits} {threads} at {position}": large(
+            "bf16", "attention", position=position, positions=4096, splits=splits, threads=threads
+        )
+        for splits, threads, position in (
+            *((1, 256, 128), (1, 512, 128), (4, 128, 128), (4, 256, 128)),
+            *((1, 512, 2000), (4, 256, 2000), (8, 256, 2000), (16, 128, 2000)),
+        )
+    },
+    **{f"large step {name}": large_step(name) for name in ("bf16", "q4_1", "q4_0")},
+    **{
+        f"large step {name} 16": large_step(name, output={"warps": 16}, down={"warps": 16})
+        for name in ("bf16", "q4_1", "q4_0")
+    },
+    **{
+        f"batch {name} {columns} {rows} {t}": batch(name, columns, rows, t)
+        for name in ("bf16", "q4_1")
+        for columns, rows in ((4096, 12288), (11008, 4096))
+        for t in ((32, 1, 4), (32, 2, 2), (32, 2, 4), (32, 1, 2))
+    },
 }
 
 
 def measured(case: Case) -> dict[str, float]:
     """Microseconds of a node, and what it reads of weights in gigabytes a second."""
-    chain = Chain()
+    chain = Chain(case.programmatic)
     case.declare(chain)
     with chain.graph.instantiate(gd.cuda()) as exe:
-        exe["position"].copy_from_host(np.array([case.position], np.int32))
-        for name in chain.graph.operands:
-            if name.startswith("tokens"):
-                exe[name].copy_from_host(np.zeros(exe[name].shape, np.int32))
+        for name, value in (("position", case.position), ("length", case.length)):
+            if name in chain.graph.operands:
+                exe[name].copy_from_host(np.full(exe[name].shape, value, np.int32))
         times = []
         for sample in range(12):
             start = time.perf_counter()
@@ -210,6 +414,14 @@ def measured(case: Case) -> dict[str, float]:
                 times.append((time.perf_counter() - start) / 10)
     once = statistics.median(times)
     return {"us": 1e6 * once / case.per, "gb_s": chain.nbytes / once / 1e9, "bytes": chain.nbytes / case.per}
+
+
+def compiled(names: list[str]) -> None:
+    """Compile the kernels of cases for the cache on disk."""
+    for name in names:
+        chain = Chain()
+        CASES[name].declare(chain)
+        chain.graph.check("sm_90")
 
 
 def lines(wanted: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -224,10 +436,16 @@ def lines(wanted: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--jobs", type=int, default=0, help="compile in so many processes before")
     parser.add_argument("cases", nargs="*", help="what their names begin with")
     given = parser.parse_args()
-    found = {}
+    found: dict[str, Any] = {}
     start = time.perf_counter()
+    if given.jobs:
+        names = list(CASES)
+        with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(compiled, [names[i : i + 4] for i in range(0, len(names), 4)]))
+        print(f"{time.perf_counter() - start:6.1f} s  compiled", flush=True)
     for name, result in lines(given.cases):
         found[name] = result
         print(

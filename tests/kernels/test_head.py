@@ -29,7 +29,7 @@ def check_greedy(launch, hidden, vocabulary, **options):
 
 
 def test_greedy_head(launch):
-    check_greedy(launch, 64, 64, lanes=2, threads=64)
+    check_greedy(launch, 64, 96, lanes=2, threads=64, blocks=2, multiprocessors=1)
 
 
 @pytest.mark.gpu

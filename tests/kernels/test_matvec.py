@@ -100,6 +100,27 @@ def test_matvec_qkv_rotary_append_of_a_model(launch_on_gpu, name):
     check_qkv(launch_on_gpu, 17, name, hidden=4096, heads=32, kv_heads=32, head_size=128)
 
 
+def check_best(launch, hidden, vocabulary, name, **options):
+    rng = np.random.default_rng(vocabulary)
+    x, gain = numbers(rng, hidden, scale=3), 1 + numbers(rng, hidden, scale=0.1)
+    table, dense = matrix(rng, vocabulary, hidden, name)
+    best = np.zeros(1, np.int64)
+    launch(
+        *matvec.matvec_best(hidden, vocabulary, weights=name, **options), x, gain, by_lanes(table, name, hidden), best
+    )
+    assert 0x7FFFFFFF - (best[0] & 0x7FFFFFFF) == (dense @ reference.rms_norm(x, gain)).argmax()
+
+
+def test_matvec_best(launch):
+    check_best(launch, 128, 48, "bf16", warps=1, multiprocessors=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["q4_1", "bf16"])
+def test_matvec_best_of_a_model(launch_on_gpu, name):
+    check_best(launch_on_gpu, 4096, 32000, name)
+
+
 def test_matrices_without_whole_tiles_are_refused():
     with pytest.raises(ValueError, match="40 rows of 128 weights"):
         matvec.matvec(128, 40)
