@@ -8,7 +8,7 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.np.numpy_support import from_dtype
 
-from graphdsl import kernels
+from graphdsl import device, kernels
 from graphdsl.compile import access
 from graphdsl.compile.access import infer
 from graphdsl.declare.kernel import as_kernel
@@ -82,11 +82,43 @@ def apply(function, array, value):
     function(array, 0, value)
 
 
+@cuda.jit(device=True)
+def put_vector(array, vector):
+    a, b, c, d = vector
+    device.store4(array, 0, a, b, c, d)
+
+
 outside = cuda.declare_device("outside", "int32(float32[::1])")
 TABLE = np.arange(4, dtype=np.float32)
 
 
 # Kernels: each with the types of its arguments, and what is told of its arrays.
+
+
+def by_vectors(x, y):
+    a, b, c, d = device.load4(x, 4 * cuda.threadIdx.x)
+    device.store4(y, 4 * cuda.threadIdx.x, a, b, c, d)
+
+
+def by_words(x, y):
+    y[0] = device.as_float32(device.load_word(x, 0)) + device.load4_cg(x, 4)[0]
+
+
+def by_atomic_vectors(x, y):
+    device.atomic_add4(y, 4, x[0], x[1], x[2], x[3])
+    device.atomic_add(y, 0, x[0])
+
+
+def vector_of_view(x, y):
+    device.store4(y[4:], 4, x[0], x[0], x[0], x[0])
+
+
+def vector_by_name(x, y):
+    device.load4(array=x, index=y[0])
+
+
+def vector_in_device_function(x, y):
+    put_vector(y, device.load4(x, 0))
 
 
 def load_and_store(x, y):
@@ -591,6 +623,12 @@ CASES = [
     (loop_with_break, (VECTOR, VECTOR), "r w"),
     (in_comprehension, (VECTOR, VECTOR), "? w"),
     (index_from_memory, (WHOLE, VECTOR), "r w"),
+    (by_vectors, (VECTOR, VECTOR), "r w"),
+    (by_words, (VECTOR, VECTOR), "r w"),
+    (by_atomic_vectors, (VECTOR, VECTOR), "r add"),
+    (vector_of_view, (VECTOR, VECTOR), "r w"),
+    (vector_by_name, (VECTOR, WHOLE), "? r"),
+    (vector_in_device_function, (VECTOR, VECTOR), "r w"),
 ]
 
 

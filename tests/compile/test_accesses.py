@@ -8,9 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import cuda
 
 import graphdsl as gd
+from graphdsl import device
 from graphdsl.compile.accesses import accesses
 
 
@@ -249,3 +252,54 @@ assert len(list(accesses(g.memcpy(x, y)))) == 2
 assert "numba" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+VECTORS = {
+    "load4": (lambda y, i: device.load4(y, i), 16),
+    "load4_cg": (lambda y, i: device.load4_cg(y, i), 16),
+    "load_word": (lambda y, i: device.load_word(y, i), 4),
+    "store4": (lambda y, i: device.store4(y, i, 1, 1, 1, 1), 16),
+    "atomic_add": (lambda y, i: device.atomic_add(y, i, 1), 4),
+    "atomic_add4": (lambda y, i: device.atomic_add4(y, i, 1, 1, 1, 1), 16),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@settings(max_examples=30, deadline=None)
+@given(
+    step=st.integers(-6, 6), start=st.integers(0, 300), mask=st.sampled_from([7, 31, 1023]), bound=st.integers(1, 40),
+    itemsize=st.sampled_from([1, 2, 4]), grid=st.integers(1, 3), block=st.integers(1, 40),
+)  # fmt: skip
+def test_what_vectors_touch_is_in_what_is_told(name, step, start, mask, bound, itemsize, grid, block):
+    call, nbytes = VECTORS[name]
+    if not name.startswith("load"):
+        itemsize = 4
+    called = cuda.jit(call, device=True)
+
+    @cuda.jit
+    def kernel(y):
+        i = cuda.blockIdx.x * cuda.blockDim.x + (cuda.threadIdx.x & mask)
+        if i < bound:
+            called(y, start + step * i)
+
+    g = gd.Graph("vectors")
+    y = g.device_array("y", 4096, {1: np.uint8, 2: np.float16, 4: np.float32}[itemsize])
+    node = g.kernel(kernel, grid=grid, block=block, args=y)
+    places = {b * block + (t & mask) for b in range(grid) for t in range(block)}
+    touched = [(start + step * i) * itemsize for i in places if i < bound and start + step * i >= 0]
+    found = [each.span({}) for each in accesses(node)]
+    for first in touched:
+        assert any(low <= first and first + nbytes <= high for low, high in found), (first, found)
+
+
+def test_vectors_of_threads_are_told_closely(graph):
+    x, y, *_ = graph.operands.values()
+
+    def kernel(x, y):
+        i = cuda.threadIdx.x & 1023
+        a, b, c, d = device.load4(x, 4 * i)
+        device.atomic_add4(y, 4 * i + 8, a, b, c, d)
+
+    node = launched(graph, kernel, x, y, grid=1, block=32)
+    assert spans(node) == [("x", "r", (0, 512)), ("y", "rw", (32, 544))]
+    assert [each.atomic for each in accesses(node)] == [None, "add"]
