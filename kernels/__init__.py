@@ -13,12 +13,15 @@ This package must not launch anything, and imports nothing but NumPy, Numba and 
 with no GPU.
 """
 
-from .elementwise import add, axpy, cast, fill, multiply, scale, square, subtract
+from .elementwise import add, axpy, cast, fill, multiply, scale, silu_multiply, square, subtract
 from .filters import fir, moving_mean
+from .norm import rms_norm
 from .reductions import block_max, block_sum
+from .rows import argmax, rotary_embedding, softmax
 
 __all__ = [
     "add",
+    "argmax",
     "axpy",
     "block_max",
     "block_sum",
@@ -27,7 +30,11 @@ __all__ = [
     "fir",
     "moving_mean",
     "multiply",
+    "rms_norm",
+    "rotary_embedding",
     "scale",
+    "silu_multiply",
+    "softmax",
     "square",
     "subtract",
 ]

@@ -4,7 +4,9 @@ Inputs may alias outputs: each element is read before it is written, by the same
 kernels that read their neighbours.
 """
 
-from numba import cuda
+import math
+
+from numba import cuda, float32
 
 
 @cuda.jit
@@ -111,3 +113,17 @@ def multiply(x1, x2, y):
     """
     for i in range(cuda.grid(1), y.size, cuda.gridsize(1)):
         y[i] = x1[i] * x2[i]
+
+
+@cuda.jit
+def silu_multiply(gate, up, y):
+    """``y = gate / (1 + exp(-gate)) * up``: the gating of an MLP.
+
+    Parameters
+    ----------
+    gate, up : array of float32, (n,), read
+    y : array of float32, (n,), written
+        May be either of them.
+    """
+    for i in range(cuda.grid(1), y.size, cuda.gridsize(1)):
+        y[i] = gate[i] / (float32(1) + math.exp(-gate[i])) * up[i]

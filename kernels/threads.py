@@ -51,6 +51,17 @@ def warp_max(value):
 
 
 @device_function
+def block_max(value, partial, warps):
+    """Largest value of the block, as `block_sum` gives the sum."""
+    value = warp_max(value)
+    if thread() & 31 == 0:
+        partial[thread() >> 5] = value
+    cuda.syncthreads()
+    lane = thread() & 31
+    return warp_max(partial[lane] if lane < warps else value)
+
+
+@device_function
 def block_sum(value, partial, warps):
     """Sum over the block; each thread gets it, behind a barrier.
 

@@ -28,6 +28,7 @@ def signal(dtype=np.float32, size=N, seed=0):
         (kernels.add, lambda x1, x2, y: x1 + x2),
         (kernels.subtract, lambda x1, x2, y: x1 - x2),
         (kernels.multiply, lambda x1, x2, y: x1 * x2),
+        (kernels.silu_multiply, lambda x1, x2, y: x1 / (1 + np.exp(-x1.astype(np.float64))) * x2),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -119,6 +120,11 @@ SINGLE = {
     "moving_mean": void(float32[::1], float32[::1], int32),
     "block_sum": void(float32[::1], float32[::1]),
     "block_max": void(float32[::1], float32[::1]),
+    "silu_multiply": void(float32[::1], float32[::1], float32[::1]),
+    "rms_norm": void(float32[:, ::1], float32[::1], float32[:, ::1], float32),
+    "softmax": void(float32[:, ::1], float32[:, ::1], float32),
+    "argmax": void(float32[:, ::1], int32[::1]),
+    "rotary_embedding": void(float32[:, :, ::1], float32[:, :, ::1], int32[::1], float32[:, :, ::1]),
 }
 
 
