@@ -740,9 +740,21 @@ READY = {
     "fir": "r r w",
     "moving_mean": "r w",
     "multiply": "r r w",
+    "rms_norm": "r r w",
+    "rotary_embedding": "r r r w",
     "scale": "r w",
+    "silu_multiply": "r r w",
+    "softmax": "r rw",
     "square": "r w",
     "subtract": "r r w",
+    "argmax": "r w",
+}
+BLOCKS = types.float32[:, :, ::1]
+OF_MATRICES = {
+    "rms_norm": (MATRIX, VECTOR, MATRIX, types.float32),
+    "rotary_embedding": (BLOCKS, BLOCKS, WHOLE, BLOCKS),
+    "softmax": (MATRIX, MATRIX, types.float32),
+    "argmax": (MATRIX, WHOLE),
 }
 
 
@@ -751,7 +763,7 @@ def test_ready_made_kernels(name):
     kernel = as_kernel(getattr(kernels, name))
     expected = READY[name]
     arrays = len(expected.split())
-    kinds = (VECTOR,) * arrays + (types.int32,) * (len(kernel.parameters) - arrays)
+    kinds = OF_MATRICES.get(name, (VECTOR,) * arrays + (types.int32,) * (len(kernel.parameters) - arrays))
     assert told(kernel, *kinds) == expected
     assert not any(each.scattered for each in infer(kernel, kinds))
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numba.cuda import libdevice
 
 Function = Callable[..., Any]
 
@@ -31,6 +33,15 @@ def _each(function: Callable[[float], float]) -> Function:
     return of_number
 
 
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    """Rounded once."""
+    exact = [float(each) for each in (x, y, z)]
+    if not all(map(math.isfinite, exact)):
+        return np.float64(x) * np.float64(y) + np.float64(z)
+    a, b, c = map(Fraction, exact)
+    return float(a * b + c)
+
+
 def _rounded_away(x: Any) -> Any:
     return np.copysign(np.floor(np.abs(x) + type(x)(0.5)), x)
 
@@ -42,7 +53,7 @@ _OF_FLOATS: dict[str, Function] = {
     "cos": np.cos, "cosh": np.cosh, "cospi": lambda x: np.cos(np.pi * np.float64(x)), "erf": _each(math.erf),
     "erfc": _each(math.erfc), "exp": np.exp, "exp10": lambda x: np.power(type(x)(10), x), "exp2": np.exp2,
     "expm1": np.expm1, "fabs": np.fabs, "fdim": lambda x, y: np.fmax(x - y, 0), "floor": np.floor,
-    "fma": lambda x, y, z: np.longdouble(x) * y + z, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
+    "fma": _fma, "fmax": np.fmax, "fmin": np.fmin, "fmod": np.fmod,
     "hypot": np.hypot, "ldexp": np.ldexp, "lgamma": _each(math.lgamma), "log": np.log, "log10": np.log10,
     "log1p": np.log1p, "log2": np.log2, "nearbyint": np.rint, "nextafter": np.nextafter, "pow": np.power,
     "powi": np.power, "rcbrt": lambda x: 1 / np.cbrt(x), "remainder": lambda x, y: x - y * np.rint(x / y),
@@ -96,8 +107,8 @@ _OTHERS: dict[str, Function] = {
     "modff": lambda x: np.modf(np.float32(x)), "modf": lambda x: np.modf(np.float64(x)),
     "saturatef": lambda x: np.float32(np.fmin(np.fmax(np.float32(x), 0), 1)),
     "frsqrt_rn": lambda x: np.float32(1 / np.sqrt(np.float64(x))),
-    "fma_rn": lambda x, y, z: np.float64(np.longdouble(x) * y + z),
-    "fmaf_rn": lambda x, y, z: np.float32(np.float64(x) * np.float64(y) + np.float64(z)),
+    "fma_rn": lambda x, y, z: np.float64(_fma(x, y, z)),
+    "fmaf_rn": lambda x, y, z: np.float32(_fma(np.float32(x), np.float32(y), np.float32(z))),
     "float_as_int": lambda x: np.int64(np.float32(x).view(np.int32)),
     "int_as_float": lambda x: np.uint32(int(x) & _MASK).view(np.float32),
     "double_as_longlong": lambda x: np.float64(x).view(np.int64),
@@ -132,7 +143,7 @@ def _table() -> dict[str, Function]:
         for target, bounds in _INTEGERS.items():
             made |= {f"{source}2{target}_{mode}": _saturated(to, *bounds) for mode, to in _TOWARDS.items()}
             made[f"{target}2{source}_rn"] = kind
-    return made
+    return {name: function for name, function in made.items() if hasattr(libdevice, name)}
 
 
 _FUNCTIONS = _table()

@@ -12,6 +12,8 @@ import numba
 import numpy as np
 import pytest
 from numba import cuda, float32, int32, types
+from numba.cuda import libdevice
+from numba.cuda.libdevice import sqrtf
 from numba.cuda.random import init_xoroshiro128p_states_cpu, xoroshiro128p_dtype, xoroshiro128p_uniform_float32
 
 from graphdsl.compile.image import ArrayValue
@@ -24,6 +26,14 @@ from tests.drivers.emulator.device_functions import plain, square
 
 F4 = types.Array(types.float32, 1, "C")
 TABLE = np.array([3, 1, 2], np.int32)
+
+
+def sqrtf_by_name(x):
+    return sqrtf(x)
+
+
+def through_module(x):
+    return libdevice.sqrtf(x)
 
 
 def scale(x, y, gain, n):
@@ -486,11 +496,23 @@ def test_an_intrinsic_says_what_it_means_in_the_emulator(bench: Bench) -> None:
     assert out.result.tolist() == [10, 11]
 
 
+@pytest.mark.parametrize("function", [cuda.libdevice.rsqrtf, sqrtf_by_name, through_module])
+def test_libdevice_is_found_however_it_is_named(bench: Bench, function: Any) -> None:
+    called = cuda.jit(device=True)(function) if function in (sqrtf_by_name, through_module) else function
+
+    def kernel(out):
+        out[0] = called(np.float32(4))
+
+    out = Fresh(1, np.float32)
+    bench.run(kernel, 1, 1, out)
+    assert out.result[0] == (0.5 if function is cuda.libdevice.rsqrtf else 2)
+
+
 def test_what_has_no_meaning_in_the_emulator(bench: Bench) -> None:
     def kernel(out):
-        out[0] = cuda.libdevice.sqrtf(2.0)
+        out[0] = cuda.libdevice.normcdff(2.0)
 
-    with pytest.raises(DriverError, match=r"numba\.cuda\.libdevice has no meaning in the emulator"):
+    with pytest.raises(DriverError, match=r"numba\.cuda\.libdevice\.normcdff has no meaning in the emulator"):
         bench.run(kernel, 1, 1, Fresh(1, np.float32))
 
     from numba.cuda import laneid
