@@ -196,7 +196,7 @@ def attending(head_size, threads, queries, splits=1):
 
 
 @functools.cache
-def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=128):
+def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=0):
     """Attention of many tokens of one sequence, each of which sees those before it and itself.
 
     A block makes a head for some tokens that follow each other.
@@ -210,7 +210,7 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=12
     queries : int
         Tokens that a block makes; divides ``count``.
     threads : int
-        In a block: whole warps.
+        In a block: whole warps; 0 for a number that suits the count.
 
     Returns
     -------
@@ -232,6 +232,7 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=12
     """
     if count % queries:
         raise ValueError(f"{count} tokens cannot be shared out by blocks of {queries}: take a number that divides them")
+    threads = threads or (256 if count <= 128 else 128)
     team, _, shared, load_queries, attend, parts = attending(head_size, threads, queries)
     row, kv_row, group, blocks = heads * head_size, kv_heads * head_size, heads // kv_heads, count // queries
     words, numbers, extremes = 8 * queries, queries * head_size, 32 * queries

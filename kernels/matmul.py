@@ -258,7 +258,7 @@ def matmul(count, columns, rows, *, weights="q4_1", eps=None, add=False, tiling=
     ValueError
         If the tiling does not divide the matrices.
     """
-    shape = product(count, columns, rows, weights, eps, tiling or tiling_for(count, rows))
+    shape = product(count, columns, rows, weights, eps, tiling or tiling_for(count, columns, rows))
     multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
     numbers, groups = shape.numbers, shape.groups
     tiles = numbers // (4 * groups)
@@ -280,8 +280,20 @@ def matmul(count, columns, rows, *, weights="q4_1", eps=None, add=False, tiling=
 
 
 @functools.cache
-def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1e-5, weights="q4_1", tiling=None):
-    """`graphdsl.kernels.decode.qkv_rotary_append` for many tokens of one sequence.
+def matmul_qkv_rotary_append(
+    count, hidden, heads, kv_heads, head_size, *, eps=1e-5, weights="q4_1", positions=0, tiling=None
+):
+    """`graphdsl.kernels.decode.qkv_rotary_append` for many tokens: of one sequence, or each of one of its own.
+
+    Parameters
+    ----------
+    count, hidden, heads, kv_heads, head_size : int
+        Tokens, a multiple of 8; and the shape of the model.
+    eps, weights, tiling
+        As `matmul` takes them.
+    positions : int
+        0 for tokens that follow each other in one sequence. Otherwise each is of a sequence of its own, and so many
+        positions of each sequence are in the cache.
 
     Returns
     -------
@@ -292,11 +304,11 @@ def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1
         - ``gain``, float32 (hidden,), read: of the norm.
         - ``projection``, matrix ((heads + 2 * kv_heads) * head_size, hidden), read: rows of queries, keys, values.
         - ``rotary``, float32 (positions * head_size,), read.
-        - ``position``, int32 (1,), read: of the first token.
+        - ``position``, int32, read: (1,), of the first token; or (count,), of each token in its sequence.
         - ``length``, int32 (1,), read: how many tokens there are; the others are padding.
         - ``q``, float32 (count * heads * head_size,), written.
-        - ``keys``, ``values``, float16 (positions * kv_heads * head_size,), written at the positions of the tokens, but
-          not of padding.
+        - ``keys``, ``values``, float16 (positions * kv_heads * head_size,), of each sequence after the other, written
+          at the positions of the tokens, but not of padding.
 
     Raises
     ------
@@ -305,17 +317,17 @@ def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1
     """
     q_rows, kv_rows = heads * head_size, kv_heads * head_size
     rows = q_rows + 2 * kv_rows
-    shape = product(count, hidden, rows, weights, eps, tiling or tiling_for(count, rows))
+    shape = product(count, hidden, rows, weights, eps, tiling or tiling_for(count, hidden, rows))
     multiplied, first_row, first_token = shape.multiplied, shape.first_row, shape.first_token
     numbers, groups = shape.numbers, shape.groups
     tiles = numbers // (4 * groups)
     half = head_size // 2
+    apart = positions > 0
 
     @cuda.jit(fastmath=True, launch_bounds=shape.block)
     def matmul_qkv_rotary_append(x, gain, projection, rotary, position, length, q, keys, values):
         found = cuda.local.array(numbers, float32)
         multiplied(x, gain, projection, found)
-        first = position[0] & 0xFFFFF
         count_of_tokens = length[0]
         for tile in range(tiles):
             for group in range(groups):
@@ -324,9 +336,10 @@ def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1
                     other = cuda.shfl_xor_sync(ALL_LANES, value, 4)  # the other row of the pair
                     token = first_token() + 8 * group + (i & 1)
                     row = first_row() + 16 * tile + 8 * (i >> 1)
-                    p = first + token
+                    p = position[token if apart else 0] & 0xFFFFF
+                    to = p + token * positions if apart else p + token
                     if row < q_rows + kv_rows and token < count_of_tokens:
-                        at = p * head_size + ((row & (head_size - 1)) >> 1)
+                        at = (p if apart else to) * head_size + ((row & (head_size - 1)) >> 1)
                         cosine = rotary[at]
                         sine = rotary[at + half]
                         value = value * cosine + other * sine if row & 1 else value * cosine - other * sine
@@ -334,9 +347,9 @@ def matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, *, eps=1
                         q[token * q_rows + row] = value
                     elif token < count_of_tokens:
                         if row < q_rows + kv_rows:
-                            keys[p * kv_rows + row - q_rows] = value
+                            keys[to * kv_rows + row - q_rows] = value
                         else:
-                            values[p * kv_rows + row - q_rows - kv_rows] = value
+                            values[to * kv_rows + row - q_rows - kv_rows] = value
 
     return Launch(matmul_qkv_rotary_append, shape.grid, shape.block)
 
@@ -369,7 +382,7 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", width=16, 
     ValueError
         If the tiling does not divide the matrices, or a warp would have gate without up.
     """
-    tiling = tiling or tiling_for(count, 2 * units, tiles=(2,) if width == 16 else (1, 2))
+    tiling = tiling or tiling_for(count, hidden, 2 * units, width // 8)
     if width not in (8, 16) or 8 * tiling.tiles % width:
         raise ValueError(
             f"a warp of {tiling.tiles} tiles has no turns of {width} rows of gate and up: it needs 2 tiles"
@@ -399,24 +412,23 @@ def matmul_gate_up(count, hidden, units, *, eps=1e-5, weights="q4_1", width=16, 
     return Launch(matmul_gate_up, shape.grid, shape.block)
 
 
-def tiling_for(count, rows, tiles=(1, 2)):
-    """The largest tiling that divides ``count`` tokens and ``rows`` rows and gives a large GPU a block for most of its
-    multiprocessors; the smallest one if there is none.
+def tiling_for(count, columns, rows, tiles=1):
+    """A tiling that divides ``count`` tokens and ``rows`` rows.
+
+    Small weights: few tokens a block, so that there are several blocks for each multiprocessor of a large GPU, some of
+    which work while others wait. Large weights: many tokens, so that weights are read few times.
 
     Examples
     --------
-    >>> tiling_for(128, 960), tiling_for(512, 3072)
-    (Tiling(tokens=16, tiles=1, warps=4), Tiling(tokens=64, tiles=2, warps=4))
+    >>> tiling_for(128, 576, 960), tiling_for(32, 4096, 12288)
+    (Tiling(tokens=8, tiles=1, warps=4), Tiling(tokens=32, tiles=1, warps=4))
     """
-    candidates = [
-        Tiling(tokens, each, warps)
-        for tokens in (64, 32, 16, 8)
-        for each in tiles
-        for warps in (4, 2, 1)
-        if count % tokens == 0 and rows % (16 * each * warps) == 0
-    ]
-    if not candidates:
-        raise ValueError(f"{count} tokens by {rows} rows: make the tokens a multiple of 8, and the rows one of 32")
-    candidates.sort(key=lambda each: (each.tokens * each.tiles * each.warps, each.warps, each.tokens))
-    enough = [each for each in candidates if count // each.tokens * (rows // (16 * each.tiles * each.warps)) >= 96]
-    return enough[-1] if enough else candidates[0]
+    warps = next((warps for warps in (4, 2, 1) if rows % (16 * tiles * warps) == 0), 0)
+    if not warps or count % 8:
+        raise ValueError(
+            f"{count} tokens by {rows} rows: make the tokens a multiple of 8, and the rows one of {16 * tiles}"
+        )
+    blocks = 480 if rows * columns < 2**22 else 120
+    fitting = [size for size in (64, 32, 16, 8) if count % size == 0]
+    enough = [size for size in fitting if count // size * (rows // (16 * tiles * warps)) >= blocks]
+    return Tiling((enough or fitting[-1:])[0], tiles, warps)

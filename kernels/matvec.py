@@ -17,7 +17,7 @@ from graphdsl import device
 
 from .choices import choice_key
 from .launch import Launch
-from .threads import ALL_LANES, WARP, block, block_sum, device_function, thread
+from .threads import ALL_LANES, WARP, block, block_sum, device_function, lanes_sum, thread
 from .tiles import BLOCK, BRAIN_FLOATS, HALVES, NIBBLES, Numbers, no_scales, plain_words, twice, words_of_nibbles
 from .weights import halves
 
@@ -140,7 +140,7 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
     ValueError
         If the matrix has no whole tiles.
     """
-    tiles, size, load, words, scales, (scaled, place, split, multiply, one, factor) = STREAMS[weights]
+    tiles, size, load, words, scales, (scaled, place, split, multiply, _, factor) = STREAMS[weights]
     height = 16 * tiles
     if rows % height or columns % (_TURN * BLOCK):
         raise ValueError(
@@ -158,6 +158,8 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
     numbers = 4 * tiles
     both = twice(multiply)
     normed = eps is not None
+    blocks = columns // BLOCK
+    unit, last = (2.0**24 * factor, 1.0) if scaled else (1.0, factor)  # what sums are multiplied with, and results
     epsilon = eps if normed else 0.0
 
     @device_function
@@ -168,8 +170,10 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
             load(matrix, row * turns + turn, lane & 3, held, half_tile * size)
 
     @device_function
-    def stage(x, gains, high, low):
-        """Put the vector into shared memory, in two parts; the sum of the squares of what the thread puts."""
+    def stage(x, gains, high, low, sums):
+        """Put the vector into shared memory, in two parts, and the sum of each block; gives the sum of the squares of
+        what the thread puts.
+        """
         squares = float32(0)
         for step in range(rounds):
             i = step * threads + thread()
@@ -181,30 +185,35 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
                     c, d = c * gains[4 * step + 2], d * gains[4 * step + 3]
                 at = ((i >> 3) * BLOCK + place(i & 7)) // 2
                 high[at], high[at + 1], low[at], low[at + 1] = split(a, b, c, d)
+            else:
+                a = b = c = d = float32(0)
+            if scaled:
+                total = lanes_sum(a + b + c + d, 8)
+                if i < quads and i & 7 == 0:
+                    sums[i >> 3] = total
         return squares
 
     @device_function
-    def multiply_turn(high, low, turn, held, found):
+    def multiply_turn(high, low, sums, turn, held, found):
         """Add the products of four blocks of columns. Every column of the result is that of the one vector."""
         zero = float32(0)
         for each in range(_TURN):
             at = (turn * _TURN + each) * (BLOCK // 2) + (thread() & 3) * 4
             h0, h1, h2, h3 = device.load4(high, at)
             l0, l1, l2, l3 = device.load4(low, at)
-            total = zero
-            if scaled:
-                s0, s1, s2, s3 = both(one, one, one, one, h0, h1, l0, l1, zero, zero, zero, zero)
-                total, s1, s2, s3 = both(one, one, one, one, h2, h3, l2, l3, s0, s1, s2, s3)
+            total = sums[turn * _TURN + each] if scaled else zero
             for tile in range(tiles):
                 a0, a2, a4, a6 = words(held, 2 * tile * size, each)
                 a1, a3, a5, a7 = words(held, (2 * tile + 1) * size, each)
                 if scaled:
-                    c0, c1, c2, c3 = both(a0, a1, a2, a3, h0, h1, l0, l1, zero, zero, zero, zero)
-                    c0, c1, c2, c3 = both(a4, a5, a6, a7, h2, h3, l2, l3, c0, c1, c2, c3)
+                    c0, c1, c2, c3 = multiply(a0, a1, a2, a3, h0, h1, zero, zero, zero, zero)
+                    c0, c1, c2, c3 = multiply(a4, a5, a6, a7, h2, h3, c0, c1, c2, c3)
+                    d0, d1, d2, d3 = multiply(a0, a1, a2, a3, l0, l1, zero, zero, zero, zero)
+                    d0, d1, d2, d3 = multiply(a4, a5, a6, a7, l2, l3, d0, d1, d2, d3)
                     scale, least = scales(held, 2 * tile * size, each)
-                    found[4 * tile] += scale * float32(2**24) * c0 + least * total
+                    found[4 * tile] += scale * float32(unit) * (c0 + d0) + least * total
                     scale, least = scales(held, (2 * tile + 1) * size, each)
-                    found[4 * tile + 2] += scale * float32(2**24) * c2 + least * total
+                    found[4 * tile + 2] += scale * float32(unit) * (c2 + d2) + least * total
                 else:
                     c0, c1, c2, c3 = found[4 * tile], found[4 * tile + 1], found[4 * tile + 2], found[4 * tile + 3]
                     c0, c1, c2, c3 = both(a0, a1, a2, a3, h0, h1, l0, l1, c0, c1, c2, c3)
@@ -213,7 +222,7 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
 
     @device_function
     def go_on(matrix, tile, turn, held):
-        """Load what comes two turns later: of the same tile, or of the block's next one."""
+        """Load what comes after the turns that the warps make now: of the same tile, or of the block's next one."""
         turn += 2 * warps
         if turn >= padded:
             tile += grid
@@ -227,6 +236,7 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
         low = cuda.shared.array(vector_words, uint32, alignment=16)
         partial = cuda.shared.array(32, float32, alignment=16)
         made = cuda.shared.array(made_numbers, float32, alignment=16)
+        sums = cuda.shared.array(blocks, float32, alignment=16)
         even = cuda.local.array(words_held, uint32)
         odd = cuda.local.array(words_held, uint32)
         gains = cuda.local.array(gain_numbers, float32)
@@ -235,10 +245,10 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
         lane = t & 31
         warp = t >> 5
         tile = block()
-        if warp < turns:
-            load_turn(matrix, tile, warp, even)
-        if warp + warps < turns:
-            load_turn(matrix, tile, warp + warps, odd)
+        if 2 * warp < turns:  # two turns that lie together
+            load_turn(matrix, tile, 2 * warp, even)
+        if 2 * warp + 1 < turns:
+            load_turn(matrix, tile, 2 * warp + 1, odd)
         if normed:
             for step in range(rounds):
                 i = step * threads + t
@@ -247,8 +257,8 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
                     gains[4 * step], gains[4 * step + 1], gains[4 * step + 2], gains[4 * step + 3] = a, b, c, d
         device.launch_dependents()
         device.grid_dependency_wait()
-        inverse = float32(factor)
-        squares = stage(x, gains, high, low)
+        inverse = float32(last)
+        squares = stage(x, gains, high, low, sums)
         if normed:
             mean = block_sum(squares, partial, warps) * float32(1 / columns)
             inverse *= libdevice.rsqrtf(mean + float32(epsilon))
@@ -258,14 +268,14 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
         while tile < all_tiles:
             for i in range(numbers):
                 found[i] = float32(0)
-            turn = warp
+            turn = 2 * warp
             while turn < padded:
                 if turn < turns:
-                    multiply_turn(high, low, turn, even, found)
+                    multiply_turn(high, low, sums, turn, even, found)
                 go_on(matrix, tile, turn, even)
-                if turn + warps < turns:
-                    multiply_turn(high, low, turn + warps, odd, found)
-                go_on(matrix, tile, turn + warps, odd)
+                if turn + 1 < turns:
+                    multiply_turn(high, low, sums, turn + 1, odd, found)
+                go_on(matrix, tile, turn + 1, odd)
                 turn += 2 * warps
             # The tiles take turns between two halves of shared memory, so that one barrier for each is enough.
             if lane & 3 == 0:

@@ -42,6 +42,29 @@ def take_best(best, token, position, tokens):
         append_token(chosen_index(key), token, position, tokens)
 
 
+@cuda.jit
+def take_all(chosen, token, position, tokens):
+    """Go on with a token for each of several sequences, as `graphdsl.kernels.argmax` gives them of rows of logits.
+
+    Parameters
+    ----------
+    chosen : array of int32, (count,), read
+    token : array of int32, (count,), written
+    position : array of int32, (count,), read and written
+        One more behind it.
+    tokens : array of int32, (count, positions), written
+        At the new positions, where there are such.
+
+    Notes
+    -----
+    Any grid and block, in one dimension.
+    """
+    device.launch_dependents()
+    device.grid_dependency_wait()
+    for i in range(cuda.grid(1), chosen.size, cuda.gridsize(1)):
+        append_token(chosen[i], token[i : i + 1], position[i : i + 1], tokens[i])
+
+
 @device_function
 def _gain(logit, index, position, temperature, seed):
     """The logit over the temperature, and a number from Gumbel's distribution: the token with the largest is drawn."""

@@ -146,7 +146,8 @@ def repeated_head(**options: Any) -> Case:
 def others(which: str, **options: Any) -> Case:
     def declare(chain: Chain) -> None:
         model = Model(chain)
-        logits, tokens = chain.array(VOCABULARY, np.float32), chain.array(POSITIONS, np.int32, "tokens")
+        logits = chain.graph.device_array("logits", VOCABULARY, np.float32)
+        tokens = chain.array(POSITIONS, np.int32, "tokens")
         token, best = chain.array(1, np.int32), chain.array(1, np.int64)
         rest = (token, model.position, tokens)
         table = chain.matrix(VOCABULARY, 576, "q8_0")
@@ -404,6 +405,8 @@ def measured(case: Case) -> dict[str, float]:
         for name, value in (("position", case.position), ("length", case.length)):
             if name in chain.graph.operands:
                 exe[name].copy_from_host(np.full(exe[name].shape, value, np.int32))
+        if "logits" in chain.graph.operands:
+            exe["logits"].copy_from_host(np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32))
         times = []
         for sample in range(12):
             start = time.perf_counter()

@@ -28,6 +28,14 @@ def check_greedy(launch, hidden, vocabulary, **options):
     assert (token[0], position[0], tokens[4] == 7) == (7, 5, False)  # behind the end nothing is written
 
 
+def test_take_all(launch):
+    chosen, token = np.array([5, 6, 7], np.int32), np.zeros(3, np.int32)
+    position, tokens = np.array([0, 3, 1], np.int32), np.full((3, 4), -1, np.int32)
+    launch(sampling.take_all, 1, 2, chosen, token, position, tokens)
+    assert (token.tolist(), position.tolist()) == ([5, 6, 7], [1, 4, 2])
+    assert tokens.tolist() == [[-1, 5, -1, -1], [-1] * 4, [-1, -1, 7, -1]]
+
+
 def test_greedy_head(launch):
     check_greedy(launch, 64, 96, lanes=2, threads=64, blocks=2, multiprocessors=1)
 

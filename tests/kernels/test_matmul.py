@@ -79,6 +79,35 @@ def test_matmul_qkv_rotary_append(launch):
     check_qkv(launch, 8, 5, 3, hidden=64, heads=2, kv_heads=1, head_size=32, positions=12)
 
 
+def check_batch(launch, length, at, *, hidden, heads, kv_heads, head_size, positions):
+    rng = np.random.default_rng(length)
+    count, width = len(at), kv_heads * head_size
+    x, gain = numbers(rng, count, hidden, scale=3), 1 + numbers(rng, hidden, scale=0.1)
+    projection, dense = matrix(rng, (heads + 2 * kv_heads) * head_size, hidden)
+    table = packing.rotary_table(positions, head_size)
+    keys, values = (numbers(rng, count, positions, width).astype(np.float16) for _ in range(2))
+    q = np.empty((count, heads * head_size), np.float32)
+    made = reference.rms_norm(x, gain) @ dense.T
+    expected_q, expected_k, expected_v = np.split(made, [q.shape[1], q.shape[1] + width], axis=1)
+    expected = keys.copy(), values.copy()
+    for i in range(length):
+        expected[0][i, at[i]] = reference.rotated(expected_k[i], table[at[i]])
+        expected[1][i, at[i]] = expected_v[i]
+    launch(
+        *matmul.matmul_qkv_rotary_append(count, hidden, heads, kv_heads, head_size, positions=positions),
+        *(x.reshape(-1), gain, projection, table.reshape(-1), np.array(at, np.int32)),
+        *(np.array([length], np.int32), q.reshape(-1), keys.reshape(-1), values.reshape(-1)),
+    )
+    np.testing.assert_allclose(q[:length], reference.rotated(expected_q, table[at])[:length], rtol=1e-3, atol=1e-3)
+    for found, wanted in zip((keys, values), expected, strict=True):
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=2e-3, atol=2e-3)
+
+
+def test_matmul_qkv_rotary_append_of_a_batch(launch):
+    at = [0, 3, 1, 11, 2, 2, 5, 0]
+    check_batch(launch, 7, at, hidden=64, heads=2, kv_heads=1, head_size=32, positions=12)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("count", "length", "position"), [(16, 1, 0), (128, 100, 0), (256, 256, 44)])
 def test_matmul_qkv_rotary_append_of_a_model(launch_on_gpu, count, length, position):
@@ -110,5 +139,5 @@ def test_matmul_gate_up_of_a_model(launch_on_gpu, count):
 def test_tilings_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="20 tokens"):
         matmul.matmul(20, 64, 64)
-    with pytest.raises(ValueError, match="rows of gate"):
+    with pytest.raises(ValueError, match="turns of 16 rows of gate"):
         matmul.matmul_gate_up(16, 64, 64, tiling=Tiling(8, 1, 1))
