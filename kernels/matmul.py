@@ -106,7 +106,7 @@ def product(count, columns, rows, weights, eps, tiling):
     both = twice(multiply)
     normed = eps is not None
     epsilon = eps if normed else 0.0
-    numbers = tiles * groups * 4
+    numbers, fresh_numbers = tiles * groups * 4, 4 * turns
 
     @device_function
     def first_row():
@@ -126,20 +126,28 @@ def product(count, columns, rows, weights, eps, tiling):
                 load(matrix, rows, blocks, row + 8 * half_tile, at_chunk * blocks_of_chunk + each, part, held, at)
 
     @device_function
-    def stage(x, gain, at_chunk, high, low, squares):
-        """Put a chunk of the tokens into shared memory, in two parts; count the squares for the norm."""
+    def fetch(x, at_chunk, fresh):
+        """Load the thread's part of a chunk of the tokens."""
         for turn in range(turns):
             i = turn * threads + thread()
             if i < tokens * quads:
-                token = i // quads
+                row = (block() % token_tiles) * tokens + i // quads
+                a, b, c, d = device.load4_cg(x, row * columns + at_chunk * chunk + 4 * (i % quads))
+                fresh[4 * turn], fresh[4 * turn + 1], fresh[4 * turn + 2], fresh[4 * turn + 3] = a, b, c, d
+
+    @device_function
+    def stage(fresh, gain, at_chunk, high, low, squares):
+        """Put what was loaded into shared memory, in two parts; count the squares for the norm."""
+        for turn in range(turns):
+            i = turn * threads + thread()
+            if i < tokens * quads:
                 quad = i % quads
-                column = at_chunk * chunk + 4 * quad
-                a, b, c, d = device.load4_cg(x, ((block() % token_tiles) * tokens + token) * columns + column)
+                a, b, c, d = fresh[4 * turn], fresh[4 * turn + 1], fresh[4 * turn + 2], fresh[4 * turn + 3]
                 if normed:
                     squares[turn] += a * a + b * b + c * c + d * d
-                    e, f, g, h = device.load4(gain, column)
+                    e, f, g, h = device.load4(gain, at_chunk * chunk + 4 * quad)
                     a, b, c, d = a * e, b * f, c * g, d * h
-                at = token * stride + ((quad >> 3) * BLOCK + place(quad & 7)) // 2
+                at = (i // quads) * stride + ((quad >> 3) * BLOCK + place(quad & 7)) // 2
                 high[at], high[at + 1], low[at], low[at + 1] = split(a, b, c, d)
 
     @device_function
@@ -184,6 +192,8 @@ def product(count, columns, rows, weights, eps, tiling):
         low = cuda.shared.array(shared_words, uint32, alignment=16)
         inverse = cuda.shared.array(tokens, float32, alignment=16)
         held = cuda.local.array(held_words, uint32)
+        ahead = cuda.local.array(held_words, uint32)
+        fresh = cuda.local.array(fresh_numbers, float32)
         squares = cuda.local.array(turns, float32)
         load_weights(matrix, 0, held)
         device.launch_dependents()
@@ -192,13 +202,18 @@ def product(count, columns, rows, weights, eps, tiling):
             found[i] = float32(0)
         for turn in range(turns):
             squares[turn] = float32(0)
+        fetch(x, 0, fresh)
         for at_chunk in range(chunks):
-            stage(x, gain, at_chunk, high, low, squares)
+            stage(fresh, gain, at_chunk, high, low, squares)
             cuda.syncthreads()
+            if at_chunk + 1 < chunks:  # on its way while this chunk is multiplied
+                fetch(x, at_chunk + 1, fresh)
+                load_weights(matrix, at_chunk + 1, ahead)
             for each in range(blocks_of_chunk):
                 multiply_block(high, low, held, each, found)
             if at_chunk + 1 < chunks:
-                load_weights(matrix, at_chunk + 1, held)
+                for i in range(held_words):
+                    held[i] = ahead[i]
             cuda.syncthreads()
         if normed:
             for turn in range(turns):
