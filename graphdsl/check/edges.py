@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphdsl.check.context import Context
-from graphdsl.check.justified import all_idle, implied_edges
+from graphdsl.check.justified import all_idle
 from graphdsl.check.report import Finding
 from graphdsl.check.rules import Found, rule
 
@@ -80,7 +80,7 @@ def implied_edge(context: Context, found: Found) -> Iterator[Finding]:
     """
     outline = context.audit.outline
     for level in outline.levels if outline.order else ():
-        edges = implied_edges(outline, level)
+        edges = outline.implied[id(level)]
         if edges:
             named = [f"{context.nodes[a].name} -> {context.nodes[b].name}" for a, b, _ in edges]
             via = context.nodes[edges[0][2]].name

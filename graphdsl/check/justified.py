@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from graphdsl.check.inference import Relations, sources_of
 from graphdsl.check.outline import Outline
-from graphdsl.declare.ancestry import Inside, implied
+from graphdsl.declare.ancestry import Inside
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import EmptyNode, KernelNode, MemcpyNode, MemsetNode
@@ -27,20 +27,11 @@ _MOST_STEPS = 50
 """Steps on ways from node to node, for each node of a level, after which nothing more is asked."""
 
 
-def implied_edges(outline: Outline, level: Inside) -> list[tuple[int, int, int]]:
-    """The full edges of a level that other full edges imply: source, target, and the last node on another way."""
-    numbers = {index: number for number, index in enumerate(level.nodes)}
-    late = set(level.programmatic)
-    edges = [(numbers[a], numbers[b]) for a, b in level.edges if (a, b) not in late]
-    nodes = level.nodes
-    return [(nodes[a], nodes[b], nodes[via]) for a, b, via in implied(len(nodes), edges)]
-
-
 def idle_edges(relations: Relations, level: Inside) -> list[Edge]:
     """The full edges between working nodes of a level that no conflict needs, and that no others imply."""
     outline = relations.outline
     edges, late = list(level.edges), set(level.programmatic)
-    spared = {(source, target) for source, target, _ in implied_edges(outline, level)}
+    spared = {(source, target) for source, target, _ in outline.implied[id(level)]}
     asked = [edge for edge in edges if edge not in late and edge not in spared]
     if not asked or len(level.nodes) > _MOST_NODES:
         return []

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from graphdsl.declare.ancestry import Inside, program_order
+from graphdsl.cached import cached_property
+from graphdsl.declare.ancestry import Inside, implied, program_order
 from graphdsl.declare.nesting import ConditionalNode
 from graphdsl.declare.node import Node
 
@@ -40,6 +41,14 @@ class Outline:
         self.position = {index: place for place, index in enumerate(self.order)}
         self._level_of = {index: level for level in self.levels for index in level.nodes}
         self._ends: dict[int, int] = {}
+
+    @cached_property
+    def implied(self) -> dict[int, list[tuple[int, int, int]]]:
+        """For each level, by its identity, the full edges that other full edges imply.
+
+        Of each the source, the target, and the last node on another way.
+        """
+        return {id(level): _implied(level) for level in self.levels}
 
     def end(self, index: int) -> int:
         """The place behind a node and all that it holds."""
@@ -109,3 +118,11 @@ def places(bits: int) -> Iterator[int]:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
         bits ^= lowest
+
+
+def _implied(level: Inside) -> list[tuple[int, int, int]]:
+    numbers = {index: number for number, index in enumerate(level.nodes)}
+    late = set(level.programmatic)
+    edges = [(numbers[a], numbers[b]) for a, b in level.edges if (a, b) not in late]
+    nodes = level.nodes
+    return [(nodes[a], nodes[b], nodes[via]) for a, b, via in implied(len(nodes), edges)]

@@ -227,7 +227,9 @@ def ancestors(bits: Mapping[int, int], count: int, edges: Iterable[tuple[int, in
                 ready.append(target)
 
 
-def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+def implied(
+    count: int, edges: Iterable[tuple[int, int]], asked: Collection[tuple[int, int]] | None = None
+) -> Iterator[tuple[int, int, int]]:
     """The edges that other ways imply, which the transitive reduction of an acyclic graph leaves out.
 
     Parameters
@@ -236,6 +238,8 @@ def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int,
         How many nodes there are.
     edges : iterable of pairs of int
         Source and target of each edge, each once. What lies on a cycle, or behind one, is not looked at.
+    asked : collection of pairs of int, optional
+        The edges asked about; all by default.
 
     Yields
     ------
@@ -248,19 +252,25 @@ def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int,
     --------
     >>> list(implied(3, [(0, 1), (1, 2), (0, 2)]))
     [(0, 2, 1)]
+    >>> list(implied(3, [(0, 1), (1, 2), (0, 2)], asked=[(0, 1)]))
+    []
     """
     edges = list(edges)
+    wanted = edges if asked is None else asked
+    doubtful: dict[int, set[int]] = {}
+    for source, target in wanted:
+        doubtful.setdefault(target, set()).add(source)
     before: list[list[int]] = [[] for _ in range(count)]
     outs = [0] * count
     for source, target in edges:
         before[target].append(source)
         outs[source] += 1
     # An edge can be spared only if its source has another one, and its target too.
-    forks = (source for source in range(count) if outs[source] > 1)
+    forks = (source for source in dict.fromkeys(source for source, _ in wanted) if outs[source] > 1)
     bits = {source: 1 << number for number, source in enumerate(forks)}
     left = [0] * count
     for source, target in edges:
-        left[source] += len(before[target]) > 1
+        left[source] += target in doubtful and len(before[target]) > 1
     reached: dict[int, int] = {}
     places: dict[int, int] = {}
     for index, found in ancestors(bits, count, edges):
@@ -268,18 +278,18 @@ def implied(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[tuple[int,
         if left[index]:
             reached[index] = found
         sources = before[index]
-        if len(sources) < 2:
+        if len(sources) < 2 or index not in doubtful:
             continue
         sources.sort(key=places.__getitem__)  # the last has most before it
-        asked = [source for source in sources if source in bits]
+        open_ = [source for source in sources if source in bits and source in doubtful[index]]
         for via in reversed(sources):
-            if not asked or places[via] <= places[asked[0]]:
+            if not open_ or places[via] <= places[open_[0]]:
                 break
             behind = reached[via]
-            spared = [source for source in asked if behind & bits[source]]
+            spared = [source for source in open_ if behind & bits[source]]
             if spared:
                 yield from ((source, index, via) for source in spared)
-                asked = [source for source in asked if not behind & bits[source]]
+                open_ = [source for source in open_ if not behind & bits[source]]
         for source in sources:
             left[source] -= 1
             if not left[source]:

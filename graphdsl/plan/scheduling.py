@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from graphdsl.declare.ancestry import ancestors
+from graphdsl.declare.ancestry import implied
 
 Edge = tuple[int, int]
 """Source and target."""
@@ -72,8 +72,9 @@ def schedule(
         for source, target in candidates
         if any(begins[source] + durations[source] <= begins[each] for each in befores[target])
     ]
-    implied = implied_edges([*edges, *candidates], doubtful, len(durations)) if doubtful else ()
-    return Schedule(sorted(set(candidates).difference(implied)), makespan)
+    together = {(source, target) for source, target in (*edges, *candidates)}
+    spared = {(source, target) for source, target, _ in implied(len(durations), together, doubtful)} if doubtful else ()
+    return Schedule(sorted(set(candidates).difference(spared)), makespan)
 
 
 def neighbours(count: int, edges: Sequence[Edge]) -> tuple[list[list[int]], list[list[int]]]:
@@ -164,31 +165,3 @@ def _threaded(
                 if not waiting[after]:
                     heappush(ready[groups[after]], (-urgent[after], after))
                     touched.add(groups[after])
-
-
-def implied_edges(edges: Sequence[Edge], asked: Sequence[Edge], count: int) -> set[Edge]:
-    """Those of the edges asked about that others imply, by a path from the source to the target.
-
-    Parameters
-    ----------
-    edges, asked : sequence of pairs of int
-        All edges, without a cycle, and some of them.
-    count : int
-        How many nodes there are.
-
-    Examples
-    --------
-    >>> implied_edges([(0, 1), (1, 2), (0, 2), (2, 3)], [(0, 2), (2, 3)], 4)
-    {(0, 2)}
-    """
-    bits = {source: 1 << number for number, source in enumerate(dict.fromkeys(source for source, _ in asked))}
-    sources: dict[int, list[int]] = {}
-    for source, target in asked:
-        sources.setdefault(target, []).append(source)
-    beside: dict[int, list[Edge]] = {}  # what is asked about that goes where an edge of the node goes
-    for source, target in edges:
-        for other in sources.get(target, ()):
-            if other != source:
-                beside.setdefault(source, []).append((other, target))
-    found = ancestors(bits, count, edges)
-    return {edge for node, before in found for edge in beside.get(node, ()) if before & bits[edge[0]]}

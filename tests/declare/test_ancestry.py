@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphdsl as gd
-from graphdsl.declare.ancestry import Inside, ancestors, flattened, insides, program_order, starts_apart
+from graphdsl.declare.ancestry import Inside, ancestors, flattened, implied, insides, program_order, starts_apart
 
 
 def before(count, levels):
@@ -121,3 +121,21 @@ def test_what_has_ended_before_a_node_starts_and_before_it_ends(edges):
     for node in range(count):
         assert nodes(found[starts.get(node, node)]) == started[node]
         assert nodes(found[node]) == ended[node]
+
+
+@st.composite
+def dags(draw):
+    count = draw(st.integers(1, 9))
+    return count, [pair for pair in combinations(range(count), 2) if draw(st.booleans())]
+
+
+@given(dags(), st.data())
+def test_implied_edges_are_those_that_a_transitive_reduction_leaves_out(dag, data):
+    count, edges = dag
+    graph = nx.DiGraph(edges)
+    spared = set(edges) - set(nx.transitive_reduction(graph).edges)
+    found = list(implied(count, edges))
+    assert {edge[:2] for edge in found} == spared
+    assert all(nx.has_path(graph, source, via) and (via, target) in edges for source, target, via in found)
+    asked = data.draw(st.lists(st.sampled_from(edges), unique=True)) if edges else []
+    assert {edge[:2] for edge in implied(count, edges, asked)} == spared & set(asked)
