@@ -11,7 +11,7 @@ from graphdsl.declare.given import checked_dtype, checked_shape
 from graphdsl.declare.operands import contiguous_strides, layout_of
 from graphdsl.declare.rows import dimensions
 from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
-from graphdsl.errors import GraphdslError
+from graphdsl.errors import DeclarationError, GraphdslError
 from graphdsl.run.blocks import DeviceBlock, freed_with
 from graphdsl.run.faults import told
 from graphdsl.run.rows import copied_rows
@@ -77,6 +77,57 @@ class DeviceArray:
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return self.size * self.dtype.itemsize
+
+    def view(self, shape: int | tuple[int, ...], dtype: Any, *, offset: int = 0) -> DeviceArray:
+        """A part of the memory as an array of its own, which keeps the memory alive.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents in elements; the part is in C order.
+        dtype : dtype
+            Type of an element.
+        offset : int
+            Bytes from the start of this array to that of the part; a multiple of the alignment of the dtype.
+
+        Raises
+        ------
+        DeclarationError
+            If this array has gaps, or the part does not lie within it.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> arena = gd.to_device(gd.emulator(), np.arange(8, dtype=np.float32))
+        >>> arena.view((2, 2), np.float32, offset=16).copy_to_host()
+        array([[4., 5.],
+               [6., 7.]], dtype=float32)
+        """
+        extents, made = checked_shape(shape, "view"), checked_dtype(dtype, "view")
+        nbytes = int(np.prod(extents, dtype=np.int64)) * made.itemsize
+        given: dict[str, Any] = {"field": "offset", "value": offset}
+        if not self._is_contiguous():
+            raise DeclarationError("a view is of memory without gaps", value=repr(self), remedy="View its owner.")
+        if not isinstance(offset, (int, np.integer)) or offset < 0 or offset % made.alignment:
+            raise DeclarationError(
+                f"a view of {made} begins at a multiple of {made.alignment} bytes", **given, remedy="Round it up."
+            )
+        if offset + nbytes > self.nbytes:
+            raise DeclarationError(
+                f"a view of {nbytes} bytes from there on reaches beyond the {self.nbytes} bytes of the array",
+                **given,
+                remedy="Choose a smaller shape or offset.",
+            )
+        return DeviceArray(
+            self.device,
+            self.address + int(offset),
+            extents,
+            contiguous_strides(extents, made.itemsize),
+            made,
+            owner=self,
+            synchronize=self._synchronize,
+            readonly=self.readonly,
+        )
 
     def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Wait for the launches so far and copy to the host.
