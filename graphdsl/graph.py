@@ -6,12 +6,14 @@ One thin method for each thing; the stages do the work. Stages never import this
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import Report, check, infer_edges
 from graphdsl.declare.definition import Definition
+from graphdsl.declare.nodes import KernelNode
+from graphdsl.declare.targets import targets_of
 from graphdsl.draw.dot import render, to_dot, write
 from graphdsl.draw.memory import write as write_memory
 from graphdsl.plan import Lanes, Plan, plan
@@ -76,6 +78,45 @@ class Graph(Definition):
             Names or patterns of nodes that an exec disables: who reads what they would have written is found.
         """
         return check(self, target=self._held_to(target), values=values, compile=compile, disabled=disabled)
+
+    def compile(
+        self,
+        target: Target | list[Target] | Targets | Driver | None = None,
+        *,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> None:
+        """Compile the kernels, which `check` and `instantiate` else do when they need them, with nothing to be seen.
+
+        Parameters
+        ----------
+        target : str, tuple, Limits, list of these, or device, optional
+            As `check` takes it.
+        progress : callable, optional
+            Called before each kernel with how many are done, how many there are, and its name, and at the end with an
+            empty name. A kernel that is launched many times with arguments of the same types is compiled once.
+
+        Raises
+        ------
+        CompileError
+            About the first kernel that does not compile.
+
+        Examples
+        --------
+        >>> from graphdsl import kernels
+        >>> g = Graph("small")
+        >>> x = g.device_array("x", 64, "f4")
+        >>> for i in range(10):
+        ...     _ = g.kernel(kernels.square, grid=1, block=64, args=(x, x))
+        >>> g.compile(progress=lambda done, total, name: print(f"{done} of {total}"))
+        0 of 1
+        1 of 1
+        """
+        from graphdsl.compile.kernels import compile_all
+
+        found = targets_of(self._held_to(target), self.devices)
+        nodes = [node for node in self.all_nodes if isinstance(node, KernelNode)]
+        given = {} if progress is None else {"progress": progress}
+        compile_all(nodes, lambda node: found.limits_of(node.device).compute_capability, **given)
 
     def _held_to(self, target: Any) -> Any:
         """What stands for a target: of a device what it says that it can do."""
@@ -167,7 +208,7 @@ class Graph(Definition):
         self.check(compile=False).raise_for_errors()
         return worth_it(self, durations, default=default, costs=costs)
 
-    def to_dot(self, *, operands: bool = False, access: bool = False, lanes: Lanes = None) -> str:
+    def to_dot(self, *, operands: bool = False, access: bool = False, lanes: Lanes = None, columns: int = 1) -> str:
         """The DAG in Graphviz' language, with names; what the checks find wrong is red.
 
         Parameters
@@ -179,27 +220,37 @@ class Graph(Definition):
             only keeps from being written too early.
         lanes : int, "auto" or None
             Draw the edges that `instantiate` would add for so many lanes too, dashed; a graph with errors gets none.
+        columns : int
+            Columns, side by side, into which a long graph is broken.
         """
         report = self.check(compile=False)
         planned = plan(self, lanes=lanes).lanes.edges if lanes is not None and report.ok else ()
-        return to_dot(self, findings=report, operands=operands, access=access, planned=planned)
+        return to_dot(self, findings=report, operands=operands, access=access, planned=planned, columns=columns)
 
-    def draw(self, path: str | Path, *, operands: bool = False, access: bool = False, lanes: Lanes = None) -> Path:
+    def draw(
+        self,
+        path: str | Path,
+        *,
+        operands: bool = False,
+        access: bool = False,
+        lanes: Lanes = None,
+        columns: int = 1,
+    ) -> Path:
         """Draw the DAG to a file; its suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``.
 
         Parameters
         ----------
         path : str or Path
             File to write.
-        operands, access, lanes
-            What else to draw, as in `to_dot`.
+        operands, access, lanes, columns
+            What else to draw, and how, as in `to_dot`.
 
         Returns
         -------
         Path
             The file.
         """
-        return write(self.to_dot(operands=operands, access=access, lanes=lanes), path)
+        return write(self.to_dot(operands=operands, access=access, lanes=lanes, columns=columns), path)
 
     def draw_memory(self, path: str | Path) -> Path:
         """Draw where device arrays lie, over the steps of the canonical order, to a file ``.svg``; gives the file.

@@ -19,6 +19,7 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import MemcpyNode, MemsetNode, named_operands
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import Level
+from graphdsl.draw.columns import columns_of
 from graphdsl.draw.flows import Flow, Flows
 from graphdsl.draw.labels import count_text, described, operand_text, scope_path, short_name
 from graphdsl.draw.syntax import attributes_text, html_text, identifier, other_identifier, tooltip_text
@@ -93,6 +94,7 @@ def to_dot(
     operands: bool = False,
     access: bool = False,
     planned: Collection[tuple[str, str]] = (),
+    columns: int = 1,
 ) -> str:
     """The DAG in the DOT language, readable by any Graphviz.
 
@@ -112,6 +114,8 @@ def to_dot(
         only keeps from being written too early.
     planned : collection of pairs of str
         Edges that a plan adds, by the names of their ends: drawn dashed.
+    columns : int
+        Columns, side by side, into which a long graph is broken, between nodes and between outermost scopes.
 
     Returns
     -------
@@ -130,11 +134,12 @@ def to_dot(
     nodes = definition.all_nodes
     wrong = _codes_by_node(findings)
     flows = Flows(definition) if access else None
+    column = columns_of(definition, columns)
     lines = [
         f"digraph {identifier(definition.name)} {{",
         *_defaults(definition, nodes, bool(wrong), len(planned)),
         *_node_lines(nodes, wrong, len(definition.devices) > 1),
-        *(line for level in definition.levels for line in _edge_lines(level, flows)),
+        *(line for level in definition.levels for line in _edge_lines(level, flows, column)),
         *(f"  {identifier(source)} -> {identifier(target)} [{attributes_text(_LANE)}];" for source, target in planned),
         *_body_lines(nodes),
         *(line for level in definition.levels for line in _foreign_lines(level)),
@@ -328,7 +333,7 @@ def _cluster_start(scope: tuple[str, ...]) -> Iterator[str]:
     yield f"{indent}  graph [{attributes_text(attributes)}];"
 
 
-def _edge_lines(level: Level, flows: Flows | None) -> Iterator[str]:
+def _edge_lines(level: Level, flows: Flows | None, column: Mapping[str, int]) -> Iterator[str]:
     dag = level.dag
     on_cycle = _cyclic_edges(dag)
     for source, target, edge in dag.edges.data():
@@ -340,6 +345,8 @@ def _edge_lines(level: Level, flows: Flows | None) -> Iterator[str]:
             look |= {"label": f"{count} times", "fontcolor": _ERROR, "color": _ERROR}
         elif (source, target) in on_cycle:
             look |= {"color": _ERROR, "penwidth": 1.6}
+        if column.get(source) != column.get(target):
+            look["constraint"] = False
         attributes = f" [{attributes_text(look)}]" if look else ""
         yield f"  {identifier(source)} -> {identifier(target)}{attributes};"
 
