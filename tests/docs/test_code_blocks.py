@@ -27,6 +27,7 @@ def blocks(page: Path) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     names = {"__name__": page.stem}
     for line, text in blocks(page):
         # Empty lines in front make tracebacks show the line of the page.
