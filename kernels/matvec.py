@@ -22,6 +22,7 @@ from .tiles import BLOCK, BRAIN_FLOATS, HALVES, NIBBLES, Numbers, no_scales, pla
 from .weights import halves
 
 _LOG2_E = 1.4426950408889634
+_SHARED_BYTES = 48 * 1024  # of a block, without asking for more
 _TURN = 4  # blocks of columns that a warp takes at a time
 
 
@@ -154,11 +155,15 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
     quads = columns // 4
     rounds = -(-quads // threads)
     vector_words, words_held = columns // 2, 2 * tiles * size
-    gain_numbers, made_numbers = 4 * rounds, 2 * warps * height
     numbers = 4 * tiles
+    blocks = columns // BLOCK
+    # Tiles take turns between two halves of shared memory where there is room for two: one barrier each is enough then.
+    one_half = warps * height
+    needed = 4 * (2 * vector_words + WARP + blocks + 2 * one_half)
+    halves = 2 if needed <= _SHARED_BYTES else 1
+    gain_numbers, made_numbers = 4 * rounds, halves * one_half
     both = twice(multiply)
     normed = eps is not None
-    blocks = columns // BLOCK
     unit, last = (2.0**24 * factor, 1.0) if scaled else (1.0, factor)  # what sums are multiplied with, and results
     epsilon = eps if normed else 0.0
 
@@ -277,7 +282,6 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
                     multiply_turn(high, low, sums, turn + 1, odd, found)
                 go_on(matrix, tile, turn + 1, odd)
                 turn += 2 * warps
-            # The tiles take turns between two halves of shared memory, so that one barrier for each is enough.
             if lane & 3 == 0:
                 for each in range(tiles):
                     at = half + warp * height + 16 * each + (lane >> 2)
@@ -289,7 +293,10 @@ def streamed(columns, rows, weights, eps, warps, multiprocessors, finish):
                 for each in range(warps):
                     value += made[half + each * height + (lane & (height - 1))]
                 finish(to, tile * height + (lane & (height - 1)), value * inverse, lane)
-            half = warps * height - half
+            if halves == 2:
+                half = one_half - half
+            else:
+                cuda.syncthreads()
             tile += grid
 
     return run, grid, threads, (threads, max(1, 16 // warps))

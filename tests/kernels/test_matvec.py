@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from graphdsl.kernels import matvec, packing
 
+import graphdsl as gd
+
 from . import reference
 from .test_decode import matrix, numbers
 
@@ -34,6 +36,22 @@ def check_matvec(launch, columns, rows, name, eps=None, add=False, **options):
 def test_matvec(launch, name, eps, add, columns):
     # Two blocks for three tiles of 16 or two of 32 rows, and an odd number of turns for two warps.
     check_matvec(launch, columns, 48 if name == "bf16" else 64, name, eps, add, warps=2, multiprocessors=1)
+
+
+def test_with_little_shared_memory(launch, monkeypatch):
+    monkeypatch.setattr(matvec, "_SHARED_BYTES", 0)
+    matvec.matvec.cache_clear()
+    check_matvec(launch, 128, 64, "q4_0", warps=2, multiprocessors=1)
+    matvec.matvec.cache_clear()
+
+
+def test_the_widest_vector_fits_shared_memory():
+    kernel, grid, threads = matvec.matvec(11008, 64, weights="q4_1", warps=16)
+    graph = gd.Graph("wide")
+    x, y = graph.device_array("x", 11008, np.float32), graph.device_array("y", 64, np.float32)
+    weights = graph.device_array("weights", 64 * 11008 // 32 * 5, np.uint32)
+    graph.kernel(kernel, grid=grid, block=threads, args=(x, x, weights, y))
+    graph.check().raise_for_errors()
 
 
 @pytest.mark.gpu
