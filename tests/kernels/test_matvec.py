@@ -49,7 +49,8 @@ def test_the_widest_vector_fits_shared_memory():
     kernel, grid, threads = matvec.matvec(11008, 64, weights="q4_1", warps=16)
     graph = gd.Graph("wide")
     x, y = graph.device_array("x", 11008, np.float32), graph.device_array("y", 64, np.float32)
-    weights = graph.device_array("weights", 64 * 11008 // 32 * 5, np.uint32)
+    packed = by_lanes(matrix(np.random.default_rng(0), 64, 11008, "q4_1")[0], "q4_1", 11008)
+    weights = tuple(graph.device_array(f"weights{i}", part.shape, part.dtype) for i, part in enumerate(packed))
     graph.kernel(kernel, grid=grid, block=threads, args=(x, x, weights, y))
     graph.check().raise_for_errors()
 
