@@ -34,8 +34,8 @@ from graphdsl.bench.measure import Budget, no_collection, spread
 from graphdsl.bench.peers.gpu import DeviceClock, use_primary_context
 from graphdsl.bench.timed_driver import TimedDriver
 from smollm2.generate import Generator
-from smollm2.memory import Operands
-from smollm2.model import decode_graph, prompt_graph
+from smollm2.memory import Memory, Operands, batch_memory, blank
+from smollm2.model import batch_graph, decode_graph, prompt_graph
 from smollm2.stream_launches import StreamLaunches
 from smollm2.tokenizer import ChatTokenizer
 from smollm2.weights import LLAMA2_7B, SMOLLM2_135M, Config, find, load
@@ -91,9 +91,10 @@ def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:
         "build": partial(built, device),
         "decode": lambda: decoded(generator(), prompt()),
         "prompt": lambda: {str(count): prompted(generator(), prompt(), count) for count in PROMPTS},
-        "floor": lambda: floor(device, SMOLLM2_135M, bandwidth()),
+        "floor": lambda: floor(device, decode_graph(SMOLLM2_135M), bandwidth()),
         **{
-            f"llama2 {kind}": partial(large, device, replace(LLAMA2_7B, weights=kind), bandwidth)
+            f"llama2 {kind} {sequences}": partial(large, device, replace(LLAMA2_7B, weights=kind), sequences, bandwidth)
+            for sequences in (1, 32)
             for kind in ("bf16", "q4_1")
         },
     }
@@ -156,19 +157,17 @@ def decoded(generator: Generator, prompt: list[int]) -> dict[str, Timing]:
         generator.go_back(0, 0)
         generator.prompt(prompt)
 
-    found = in_each_way(generator.config, generator.context, generator.memory, generator.device, restart)
-    return {**found, "streamed": _streamed(generator, restart)}
+    declare = partial(decode_graph, generator.config, generator.context, memory=generator.memory)
+    return {**in_each_way(declare, generator.device, restart), "streamed": _streamed(generator, restart)}
 
 
-def in_each_way(
-    config: Config, context: int, memory: Any, device: Any, restart: Callable[[], None]
-) -> dict[str, Timing]:
+def in_each_way(declare: Callable[..., gd.Graph], device: Any, restart: Callable[[], None]) -> dict[str, Timing]:
     """A step as a graph, as one whose kernels do not overlap, and as launches of its kernels one by one."""
     found = {}
     for name, overlapping in (("graph", True), ("graph, full edges", False)):
-        with decode_graph(config, context, memory=memory, overlapping=overlapping).instantiate(device) as exe:
+        with declare(overlapping=overlapping).instantiate(device) as exe:
             found[name] = {**_steps(exe, restart), "device": _device_time(exe, restart)}
-    graph = decode_graph(config, context, memory=memory)
+    graph = declare()
     one_by_one = StreamLaunches(graph, graph.instantiate(device))
     found["stream launches"] = _steps(one_by_one, restart)
     one_by_one.close()
@@ -272,23 +271,27 @@ _BITS: dict[str, tuple[int, int]] = {
 }
 
 
-def large(device: Any, config: Config, bandwidth: Callable[[], float]) -> dict[str, Any]:
+def large(device: Any, config: Config, sequences: int, bandwidth: Callable[[], float]) -> dict[str, Any]:
     """A step of a model with random weights, which a kernel makes on the device, in each way; and its floor."""
-    context = 512
-    found: dict[str, Any] = {"floor": floor(device, config, bandwidth())}
-    with decode_graph(config, context).instantiate(device) as exe:
-        fill(exe, config, context)
+    context, declare = 512, decode_graph
+    if sequences == 1:
+        memory = blank(device, Operands.shapes(config, context) | {"best": ((1,), np.int64)})
+    else:
+        memory = batch_memory(device, config, sequences, context)
+        declare = partial(batch_graph, sequences=sequences)
+    declare = partial(declare, config, context=context, memory=memory)
+    fill(memory, device, config, context, sequences)
 
-        def restart() -> None:
-            exe["position"].copy_from_host(np.array([16], np.int32))
+    def restart() -> None:
+        memory["position"].copy_from_host(np.full(sequences, 16, np.int32))
 
-        return found | in_each_way(config, context, exe, device, restart)
+    return {"floor": floor(device, declare(), bandwidth()), **in_each_way(declare, device, restart)}
 
 
-def fill(exe: gd.GraphExec, config: Config, context: int) -> None:
-    """Random weights, and zeros in the rest; 16 positions are filled already, so to say."""
+def fill(memory: Memory, device: Any, config: Config, context: int, sequences: int) -> None:
+    """Random weights, and zeros in the rest: the conversations so far are of zeros, so to say."""
     g = gd.Graph("weights")
-    shared = Operands(g, config, context, exe)
+    shared = Operands(g, config, context, memory, sequences)
     for i in range(config.layers):
         with g.scope(f"layer{i}"):
             shared.layer(i)
@@ -300,11 +303,12 @@ def fill(exe: gd.GraphExec, config: Config, context: int) -> None:
         kind = {2: "bf16", 1: "bytes", 4: "scale and least"}[operand.dtype.itemsize]
         args = (operand, np.uint32(seed), *map(np.uint32, _BITS[kind]))
         g.kernel(randomise, grid=1024, block=256, args=args, name=f"random {name}")
-    with g.instantiate(exe.device) as made:
-        made.launch()
-        made.synchronize()
-    exe["rotary"].copy_from_host(packing.rotary_table(context, config.head_size, config.rope_base).ravel())
-    exe["best"].copy_from_host(np.zeros(1, np.int64))
+    with g.instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+    memory["rotary"].copy_from_host(packing.rotary_table(context, config.head_size, config.rope_base).ravel())
+    if sequences == 1:
+        memory["best"].copy_from_host(np.zeros(1, np.int64))
 
 
 # The floor
@@ -329,14 +333,17 @@ def read(words, out):
         out[0] = total
 
 
-def floor(device: Any, config: Config, bandwidth: float) -> dict[str, float]:
+def floor(device: Any, graph: gd.Graph, bandwidth: float) -> dict[str, float]:
     """What a step cannot be faster than: its weights over the bandwidth, and its nodes times the gap between two."""
-    graph = decode_graph(config)
     nodes = len(graph.all_nodes)
-    weights = ("_weights", "_scales", "_norm")
-    nbytes = sum(operand.nbytes for name, operand in graph.operands.items() if name.endswith(weights))
-    if config.large:  # one row of the embedding is read, and not all of it
-        nbytes -= sum(operand.nbytes for name, operand in graph.operands.items() if name.startswith("embedding_"))
+    sizes = {
+        name: operand.nbytes
+        for name, operand in graph.operands.items()
+        if name.endswith(("_weights", "_scales", "_norm"))
+    }
+    if "head_weights" in sizes:  # of the embedding some rows are read then, and not all of it
+        sizes = {name: nbytes for name, nbytes in sizes.items() if not name.startswith("embedding_")}
+    nbytes = sum(sizes.values())
     gap = node_gap(device, nodes)
     return {
         "nodes": nodes,

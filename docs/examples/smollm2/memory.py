@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import graphdsl as gd
 
 from .gguf_file import Tensor
 from .weights import Config, Weights
+
+Shape = tuple[tuple[int, ...], Any]
+"""Shape and dtype of an array."""
 
 Memory = Mapping[str, Any]
 """What the graphs of a model share, by the names of operands: see `arena`."""
@@ -47,6 +52,8 @@ class Operands:
         Tokens that a conversation has room for.
     memory : mapping, optional
         Where the arrays are; without it the graph has arrays of its own.
+    sequences : int
+        Conversations that there are.
 
     Attributes
     ----------
@@ -55,20 +62,23 @@ class Operands:
     rotary, norm : Buffer
         Cosines and sines of the rotary embedding; the gain of the last norm.
     position, token : Buffer
-        The place of the last token in the conversation, and the token itself.
+        The place of the last token in each conversation, and the token itself.
     """
 
-    def __init__(self, graph: gd.Graph, config: Config, context: int, memory: Memory | None) -> None:
+    def __init__(
+        self, graph: gd.Graph, config: Config, context: int, memory: Memory | None, sequences: int = 1
+    ) -> None:
         self.graph = graph
         self.config = config
         self.context = context
         self.memory = memory
+        self.sequences = sequences
         c = config
         self.table = self.matrix("embedding", table_format(c), c.vocabulary, c.hidden)
         self.head = self.matrix("head", c.weights, c.vocabulary, c.hidden) if c.large else self.table
         self.rotary = self.array("rotary", context * c.head_size, np.float32)
         self.norm = self.array("output_norm", c.hidden, np.float32)
-        self.position, self.token = (self.array(name, 1, np.int32) for name in ("position", "token"))
+        self.position, self.token = (self.array(name, sequences, np.int32) for name in ("position", "token"))
 
     def array(self, name: str, shape: int, dtype: Any, scope: str = "") -> Any:
         """An array of the memory that is shared, or else one of the graph itself."""
@@ -93,8 +103,18 @@ class Operands:
         for name in ("attn_norm", "ffn_norm"):
             made[name] = self.array(name, c.hidden, np.float32, scope)
         for name in ("keys", "values"):
-            made[name] = self.array(name, self.context * c.kv_rows, np.float16, scope)
+            made[name] = self.array(name, self.sequences * self.context * c.kv_rows, np.float16, scope)
         return made
+
+    @classmethod
+    def shapes(cls, config: Config, context: int, sequences: int = 1) -> dict[str, Shape]:
+        """Shape and dtype of all of them, by name."""
+        graph = gd.Graph("names")
+        shared = cls(graph, config, context, None, sequences)
+        for i in range(config.layers):
+            with graph.scope(f"layer{i}"):
+                shared.layer(i)
+        return {name: (operand.shape, operand.dtype) for name, operand in graph.operands.items()}
 
 
 def contents(weights: Weights, context: int) -> dict[str, np.ndarray]:
@@ -163,13 +183,35 @@ def arena(device: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, gd.DeviceA
     >>> parts["y"].address - parts["x"].address, parts["y"].copy_to_host().tolist()
     (256, [[1, 1], [1, 1]])
     """
-    sizes = [-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values()]
-    offsets = [0, *np.cumsum(sizes).tolist()]
-    block = np.zeros(offsets[-1], np.uint8)
+    offsets = _offsets(array.nbytes for array in arrays.values())
+    contents = np.zeros(offsets[-1], np.uint8)
     for array, offset in zip(arrays.values(), offsets):
-        block[offset : offset + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    held = gd.to_device(device, block)
+        contents[offset : offset + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return _views(gd.to_device(device, contents), {name: (a.shape, a.dtype) for name, a in arrays.items()}, offsets)
+
+
+def blank(device: Any, shapes: Mapping[str, Shape]) -> dict[str, gd.DeviceArray]:
+    """As `arena`, of arrays that are still to be written."""
+    offsets = _offsets(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes.values())
+    return _views(gd.device_array(device, offsets[-1], np.uint8), shapes, offsets)
+
+
+def batch_memory(device: Any, config: Config, sequences: int, context: int) -> dict[str, gd.DeviceArray]:
+    """What the graphs of so many conversations share, still to be written but for their number, ``count``."""
+    shapes = Operands.shapes(config, context, sequences)
+    shapes |= {"count": ((1,), np.int32), "logits": ((sequences * config.vocabulary,), np.float32)}
+    made = blank(device, shapes)
+    made["rows_of_logits"] = made["logits"].view((sequences, config.vocabulary), np.float32)
+    made["count"].copy_from_host(np.array([sequences], np.int32))
+    return made
+
+
+def _offsets(sizes: Iterable[int]) -> list[int]:
+    """Where arrays of so many bytes begin, one behind the other; and where the last one ends."""
+    return list(accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
+
+
+def _views(block: gd.DeviceArray, shapes: Mapping[str, Shape], offsets: Iterable[int]) -> dict[str, gd.DeviceArray]:
     return {
-        name: held.view(array.shape, array.dtype, offset=offset)
-        for (name, array), offset in zip(arrays.items(), offsets)
+        name: block.view(shape, dtype, offset=offset) for (name, (shape, dtype)), offset in zip(shapes.items(), offsets)
     }

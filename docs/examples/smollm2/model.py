@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from graphdsl.kernels import attention, decode, embedding, head, matmul, matvec, sampling
+from graphdsl.kernels import argmax, attention, decode, embedding, head, matmul, matvec, sampling
 from graphdsl.kernels.launch import Launch
 
 import graphdsl as gd
@@ -116,6 +116,64 @@ def _streaming_layers(chain: _Chain, shared: Operands, x: Any) -> Any:
             chain.add(gate_up, (x, layer["ffn_norm"], layer["gate_up"], units), "gate_up")
             chain.add(down, (units, layer["ffn_norm"], layer["down"], x), "down")
     return x
+
+
+def batch_graph(
+    config: Config, sequences: int, context: int = CONTEXT, *, overlapping: bool = True, memory: Memory
+) -> gd.Graph:
+    """The graph of one decode step of several conversations, each at a position of its own.
+
+    Weights are read once for all of them, by products on tensor cores. The most probable token of each follows.
+
+    Parameters
+    ----------
+    config : Config
+        Of a large model.
+    sequences : int
+        How many conversations; a multiple of 8.
+    context : int
+        Tokens that each has room for.
+    overlapping : bool
+        As `decode_graph` takes it.
+    memory : mapping
+        As `batch_memory` makes it.
+    """
+    c, n = config, sequences
+    chain = _Chain(f"batch{n}", overlapping)
+    g, shared = chain.graph, Operands(chain.graph, c, context, memory, sequences)
+    x = g.device_array("x", n * c.hidden, np.float32)
+    q, mixed = (g.device_array(name, n * c.query_rows, np.float32) for name in ("q", "mixed"))
+    units = g.device_array("units", n * c.mlp, np.float32)
+    chosen = g.device_array("chosen", n, np.int32)
+    tokens = g.host_array("tokens", (n, context + 1), np.int32)
+    count, logits, rows = (g.external(name, memory[name]) for name in ("count", "logits", "rows_of_logits"))
+    kind: dict[str, Any] = {"weights": c.weights}
+    normed = kind | {"eps": c.epsilon}
+    project = matmul.matmul_qkv_rotary_append(
+        n, c.hidden, c.heads, c.kv_heads, c.head_size, positions=context, **normed
+    )
+    attend = attention.decode_attention(c.heads, c.kv_heads, c.head_size, count=n, positions=context)
+    output = matmul.matmul(n, c.query_rows, c.hidden, add=True, **kind)
+    gate_up = matmul.matmul_gate_up(n, c.hidden, c.mlp, width=turns(c), **normed)
+    down = matmul.matmul(n, c.mlp, c.hidden, add=True, **kind)
+    chain.add(embedding.embedding(c.hidden, n, weights=table_format(c)), (shared.token, shared.table, x), "embed")
+    for i in range(c.layers):
+        with g.scope(f"layer{i}"):
+            layer = shared.layer(i)
+            cache = layer["keys"], layer["values"]
+            placed = shared.rotary, shared.position, count
+            chain.add(project, (x, layer["attn_norm"], layer["qkv"], *placed, q, *cache), "qkv")
+            chain.add(attend, (q, *cache, shared.position, mixed), "attention")
+            chain.add(output, (mixed, layer["attn_norm"], layer["output"], x), "output")
+            chain.add(gate_up, (x, layer["ffn_norm"], layer["gate_up"], units), "gate_up")
+            chain.add(down, (units, layer["ffn_norm"], layer["down"], x), "down")
+    chain.add(matmul.matmul(n, c.hidden, c.vocabulary, **normed), (x, shared.norm, shared.head, logits), "head")
+    chain.add(
+        Launch(argmax, n, 512), (rows, chosen), "argmax", after=chain.last
+    )  # for any rows, so it overlaps nothing
+    take = Launch(sampling.take_all, 1, 32)
+    chain.add(take, (chosen, shared.token, shared.position, tokens), "take", after=chain.last)
+    return g
 
 
 def prompt_graph(config: Config, rows: int, context: int = CONTEXT, *, memory: Memory | None = None) -> gd.Graph:

@@ -121,33 +121,21 @@ _SECTIONS = {"decode": _decode, "prompt": _prompt, "floor": _floor, "build": _bu
 
 
 def _large(found: dict[str, Any]) -> list[str]:
-    rows = []
-    kinds = [name for name in found if name.startswith("llama2 ")]
-    for name in kinds:
-        for graph, way, device in (
-            ("off", "stream launches", "graph, full edges"),
-            ("on", "graph", "graph"),
-        ):
-            timing, tokens = found[name][way], found["tokens"]
+    tokens, rows = found["tokens"], []
+    for name in (name for name in found if name.startswith("llama2 ")):
+        _, kind, sequences = name.split()
+        for graph, way, device in (("off", "stream launches", "graph, full edges"), ("on", "graph", "graph")):
+            timing, floor = found[name][way], found[name]["floor"]
             total, busy = timing["us"] * tokens / 1e3, found[name][device]["device"] * tokens / 1e3
-            rows.append(
-                [
-                    name.removeprefix("llama2 "),
-                    graph,
-                    f"{timing['first'] / 1e3:.2f}",
-                    f"{total:.0f}",
-                    f"{busy:.0f}",
-                    f"{max(total - busy, 0):.0f}",
-                    f"{timing['us'] / 1e3:.2f}",
-                    f"{found[name]['floor']['us'] / 1e3:.2f}",
-                ]
-            )
+            times = (f"{timing['first'] / 1e3:.2f}", *(f"{each:.0f}" for each in (total, busy, max(total - busy, 0))))
+            step = f"{timing['us'] / 1e3:.2f}", f"{floor['us'] / 1e3:.2f}"
+            rows.append([kind, sequences, graph, *times, *step, f"{int(sequences) * timing['tokens_s']:,.0f}"])
     if not rows:
         return []
-    heading = ["weights", "graph", "first token, ms", f"{found['tokens']} tokens, ms", "GPU time, ms"]
-    heading += ["launch overhead, ms", "a token, ms", "floor, ms"]
+    heading = ["weights", "batch", "graph", "first token, ms", f"{tokens} tokens, ms", "GPU time, ms"]
+    heading += ["launch overhead, ms", "a step, ms", "its floor, ms", "tokens/s"]
     return [
-        "## LLaMA-2-7B shapes, batch 1, random weights",
+        "## LLaMA-2-7B shapes, random weights",
         "The same kernels launched one by one by Numba (off), and as one graph a token whose kernels overlap (on). GPU "
         "time is that of a few steps that are queued before the first begins; for launches one by one that of the same "
         "kernels in a graph with full edges. What is left is launch overhead.",

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from smollm2 import generate
 from smollm2.generate import Generator
-from smollm2.model import BUCKETS
+from smollm2.memory import batch_memory, contents
+from smollm2.model import BUCKETS, batch_graph
 from smollm2.weights import Config, random_weights
 
 import graphdsl as gd
 
 from . import held
 from .models import SEED, TINY
-from .reference import Reference, greedy
+from .reference import Chat, Reference, greedy
 
 PROMPT = [5, 77, 200, 31, 8, 19, 4, 3, 99, 100, 101]
 
@@ -72,6 +73,34 @@ def test_a_large_model_answers_as_the_reference(kind):
     with Generator(weights, gd.emulator(), context=8) as generator:
         generator.go_back(0, 5)
         assert list(generator.answer(1)) == wanted.tokens
+
+
+def test_a_batch_answers_as_the_reference_each_conversation_at_its_position():
+    shape = {"hidden": 128, "layers": 1, "heads": 2, "kv_heads": 1, "head_size": 64, "mlp": 128, "vocabulary": 64}
+    config = Config(**shape, weights="bf16", large=True)
+    weights = random_weights(config, 1)
+    before = [[5], [9, 3], [60], [11, 12, 13], [1], [2], [3], [4]]
+    reference, chats = Reference(weights), [Chat(config) for _ in before]
+    for i in (1, 3):
+        reference.logits([chats[i]], [before[i][:-1]])
+    device = gd.emulator()
+    memory = batch_memory(device, config, len(chats), 4)
+    for name, array in contents(weights, 4).items():
+        if name in memory and memory[name].shape == array.shape:
+            memory[name].copy_from_host(array)
+    for name in ("keys", "values"):  # what the reference has of the tokens before the last one
+        cache = np.full((len(chats), 4, config.kv_rows), np.nan, np.float16)
+        for i, chat in enumerate(chats):
+            cache[i, : chat.length] = getattr(chat, name)[0].reshape(chat.length, config.kv_rows)
+        memory[f"layer0/{name}"].copy_from_host(cache.reshape(-1))
+    memory["position"].copy_from_host(np.array([chat.length for chat in chats], np.int32))
+    memory["token"].copy_from_host(np.array([tokens[-1] for tokens in before], np.int32))
+    wanted = reference.logits(chats, [tokens[-1:] for tokens in before]).argmax(axis=1)
+    with batch_graph(config, len(chats), 4, memory=memory).instantiate(device) as exe:
+        exe.launch()
+        exe.synchronize()
+        assert [exe["tokens"][i, len(tokens)] for i, tokens in enumerate(before)] == wanted.tolist()
+        assert memory["position"].copy_to_host().tolist() == list(map(len, before))
 
 
 @pytest.fixture(scope="module")

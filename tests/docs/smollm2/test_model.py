@@ -4,8 +4,8 @@ from functools import partial
 
 import networkx as nx
 import pytest
-from smollm2.memory import Operands, contents
-from smollm2.model import decode_graph, prompt_graph
+from smollm2.memory import Operands, batch_memory, contents
+from smollm2.model import batch_graph, decode_graph, prompt_graph
 from smollm2.weights import LLAMA2_7B, SMOLLM2_135M, Config, random_weights
 
 import graphdsl as gd
@@ -38,6 +38,11 @@ def test_the_graphs_of_a_large_model_have_no_findings_that_need_no_compiler():
     for graph in (decode_graph(LLAMA2_7B), decode_graph(LLAMA2_7B, greedy=False)):
         assert not list(graph.check(compile=False))
         assert len(graph.all_nodes) == 32 * 5 + 3
+
+
+def test_the_graph_of_a_batch_has_no_findings():
+    memory = batch_memory(gd.emulator(), LARGE, 8, 24)
+    assert not list(batch_graph(LARGE, 8, 24, memory=memory).check())
 
 
 @pytest.mark.parametrize("declare", [decode_graph, lambda config, context: prompt_graph(config, 8, context)])

@@ -26,7 +26,7 @@ FOUND = {
     },
     "prompt": {"128": {"us": 1500.0, "tokens_s": 85_333.3}, "512": {"us": 5000.0, "tokens_s": 102_400.0}},
     "floor": FLOOR,
-    "llama2 bf16": {
+    "llama2 bf16 1": {
         "graph": {**STEP, "us": 4000.0, "device": 3990.0},
         "graph, full edges": {**STEP, "us": 4100.0, "device": 4050.0},
         "stream launches": {**SLOW, "us": 9000.0},
@@ -48,11 +48,11 @@ def test_a_page_has_the_numbers(tmp_path):
     assert "96 µs. A step takes 3.11 times that." in page
     assert "22.5 ms in all" in page
     assert "| prompt64 | 12.25 | 0.20 |" in page
-    assert "| bf16 | off | 3.10 | 1152 | 518 | 634 | 9.00 | 3.30 |" in page
-    assert "| bf16 | on | 0.32 | 512 | 511 | 1 | 4.00 | 3.30 |" in page
+    assert "| bf16 | 1 | off | 3.10 | 1152 | 518 | 634 | 9.00 | 3.30 | 333 |" in page
+    assert "| bf16 | 1 | on | 0.32 | 512 | 511 | 1 | 4.00 | 3.30 | 3,333 |" in page
 
 
-@pytest.mark.parametrize("part", ["compile", "build", "decode", "prompt", "floor", "llama2 bf16"])
+@pytest.mark.parametrize("part", ["compile", "build", "decode", "prompt", "floor", "llama2 bf16 1"])
 def test_a_part_that_was_not_measured_is_not_on_the_page(tmp_path, part):
     found = copy.deepcopy(FOUND)
     del found[part]
