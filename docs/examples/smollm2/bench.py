@@ -168,7 +168,7 @@ def in_each_way(declare: Callable[..., gd.Graph], device: Any, restart: Callable
         with declare(overlapping=overlapping).instantiate(device) as exe:
             found[name] = {**_steps(exe, restart), "device": _device_time(exe, restart)}
     graph = declare()
-    one_by_one = StreamLaunches(graph, graph.instantiate(device))
+    one_by_one = StreamLaunches(graph, graph.instantiate(device, share_memory=False))
     found["stream launches"] = _steps(one_by_one, restart)
     one_by_one.close()
     return found

@@ -123,7 +123,8 @@ class Generator:
             graph = declare(config=self.config, context=self.context, memory=self.memory)
             graph.compile(self.device, progress=lambda done, total, kernel: self._progress(name, done, total))
             known = {param: value for param, value in self._sampling.items() if param in graph.operands}
-            exe = graph.instantiate(self.device, values=known)
+            # Launches one by one are given all arrays, those that only lie between nodes, too.
+            exe = graph.instantiate(self.device, values=known, share_memory=launched)
             if not launched:
                 from .stream_launches import StreamLaunches
 

@@ -167,6 +167,9 @@ def chart(found: dict[str, Any], path: Path) -> None:
     theirs = {int(count): rate for count, rate in _LLAMA_CPP_PROMPTS.items()}
     right.plot(list(theirs), list(theirs.values()), "s", color="0.6", label="llama.cpp", zorder=3)
     right.set(title="prompts, tokens a second", xlabel="tokens of the prompt", xscale="log", yscale="log")
+    counts = [int(count) for count in found.get("prompt", _LLAMA_CPP_PROMPTS)]
+    right.set_xticks(counts, [str(count) for count in counts])
+    right.minorticks_off()
     right.legend(frameon=False)
     for axes in (left, right):
         axes.grid(alpha=0.4, zorder=0)
