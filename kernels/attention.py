@@ -301,11 +301,18 @@ def decode_attention(heads, kv_heads, head_size, *, count=1, positions=0, splits
         - ``y``, float32 (count * heads * head_size,), written. With several splits
           (count * heads * splits * (head_size + 2),): the parts.
 
+    Raises
+    ------
+    ValueError
+        If a block has fewer threads than a head has elements.
+
     Examples
     --------
     >>> decode_attention(32, 32, 128, splits=4).grid
     128
     """
+    if threads < head_size:
+        raise ValueError(f"blocks of {threads} threads cannot write heads of {head_size} elements: take {head_size}")
     team, teams, shared, load_queries, attend, parts = attending(head_size, threads, 1, splits)
     kv_row, group, row = kv_heads * head_size, heads // kv_heads, heads * head_size
     width = head_size + 2

@@ -72,3 +72,8 @@ def test_decode_attention(launch, splits):
 @pytest.mark.parametrize(("heads", "kv_heads", "head_size"), [(9, 3, 64), (32, 32, 128)])
 def test_decode_attention_of_a_model(launch_on_gpu, splits, heads, kv_heads, head_size):
     check_decode(launch_on_gpu, 600, [0, 3, 128, 599], heads, kv_heads, head_size, splits)
+
+
+def test_a_block_of_decode_attention_has_a_thread_for_each_element_of_a_head():
+    with pytest.raises(ValueError, match="blocks of 32 threads cannot write heads of 64 elements"):
+        attention.decode_attention(2, 1, 64, threads=32)
