@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,7 +141,7 @@ def measured() -> list[Measured]:
     """The graphs that are measured; the most telling first."""
     many = [Measured("independent", 512, independent, load) for load in (SHORT, TOLD, SPUN, LONG, LONGER, WHOLE, FULL)]
     few = [Measured("independent", nodes, independent) for nodes in (4, 8, 16, 32, 64, 128, 256, 2048)]
-    forks = [Measured(f"forks of {width}", 512, lambda n, w=width: forked(n, w)) for width in (8, 64)]  # type: ignore[misc]
+    forks = [Measured(f"forks of {width}", 512, partial(forked, width=width)) for width in (8, 64)]
     shapes = {"chain": chain, "diamonds": diamond, "sparse random": random_dag, "dense random": dense}
     others = [Measured(name, nodes, shape) for name, shape in shapes.items() for nodes in (64, 512)]
     inside = [Measured(f"inside of {what}", 512, independent, inside=what) for what in ("child", "if")]
