@@ -7,7 +7,7 @@ before and after. This module must not judge, and must not decide where an array
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -24,6 +24,9 @@ from graphdsl.declare.operands import Buffer, Extent
 Kind = Literal["between", "input", "output", "state", "unknown", "unused"]
 """``"state"`` is read where the graph may or may not have written it, or has written only a part of it; ``"unknown"``
 may be read before it is written, or not."""
+
+Look = Callable[[Node], Iterable[Access]]
+"""Gives what a node reads and writes."""
 
 UNWRITTEN: frozenset[Kind] = frozenset(("input", "state", "unknown"))
 """Of these a node reads what the launch may not have written."""
@@ -50,7 +53,9 @@ class Role(NamedTuple):
     access: Access | None = None
 
 
-def roles(nodes: Sequence[Node], levels: Iterable[Inside], wanted: Iterable[Buffer]) -> dict[Buffer, Role]:
+def roles(
+    nodes: Sequence[Node], levels: Iterable[Inside], wanted: Iterable[Buffer], look: Look = accesses
+) -> dict[Buffer, Role]:
     """What some arrays are to a graph.
 
     Parameters
@@ -61,6 +66,8 @@ def roles(nodes: Sequence[Node], levels: Iterable[Inside], wanted: Iterable[Buff
         How they hang together.
     wanted : iterable of Buffer
         The arrays.
+    look : callable
+        Gives the accesses of a node; one that remembers them saves work where more is asked of the same nodes.
 
     Examples
     --------
@@ -77,10 +84,12 @@ def roles(nodes: Sequence[Node], levels: Iterable[Inside], wanted: Iterable[Buff
     b between it lies between nodes
     c output nothing reads what node 'second' writes
     """
-    return _Flow(nodes, list(levels), wanted).roles()
+    return _Flow(nodes, list(levels), wanted, look).roles()
 
 
-def plainly_outside(nodes: Sequence[Node], order: Sequence[int], wanted: Iterable[Buffer]) -> dict[Buffer, str]:
+def plainly_outside(
+    nodes: Sequence[Node], order: Sequence[int], wanted: Iterable[Buffer], look: Look = accesses
+) -> dict[Buffer, str]:
     """Arrays that do not lie between nodes, as far as two nodes tell, with how that shows.
 
     What the first node in any order reads nobody has written before, and what the last one writes nobody reads after.
@@ -94,15 +103,17 @@ def plainly_outside(nodes: Sequence[Node], order: Sequence[int], wanted: Iterabl
         The indices of all of them, in an order that they may run in.
     wanted : iterable of Buffer
         The arrays.
+    look : callable
+        As `roles` takes it.
     """
     wanted = list(wanted)
     found = {}
     for buffer, first in _first_users(nodes, order, wanted).items():
-        reading = next((each for each in accesses(first) if each.array.buffer is buffer and each.reads), None)
+        reading = next((each for each in look(first) if each.array.buffer is buffer and each.reads), None)
         if reading is not None:
             found[buffer] = _reads_first(first, reading)
     for buffer, last in _first_users(nodes, reversed(order), [each for each in wanted if each not in found]).items():
-        writing = next((each for each in accesses(last) if each.array.buffer is buffer and each.writes), None)
+        writing = next((each for each in look(last) if each.array.buffer is buffer and each.writes), None)
         if writing is not None:
             found[buffer] = _writes_last(last, writing)
     return found
@@ -159,14 +170,14 @@ class _Uses:
 class _Flow:
     """Follows what nodes write to those that read it."""
 
-    def __init__(self, nodes: Sequence[Node], levels: list[Inside], wanted: Iterable[Buffer]) -> None:
+    def __init__(self, nodes: Sequence[Node], levels: list[Inside], wanted: Iterable[Buffer], look: Look) -> None:
         self._nodes = nodes
         self._levels = levels
         self._uses = {buffer: _Uses() for buffer in wanted}
         self._bits: dict[int, int] = {}
         self._read: dict[int, list[Access]] = {}
         for index, node in enumerate(nodes):
-            for each in accesses(node) if any(buffer in self._uses for buffer in buffers_of(node)) else ():
+            for each in look(node) if any(buffer in self._uses for buffer in buffers_of(node)) else ():
                 uses = self._uses.get(each.array.buffer)
                 if uses is None:
                     continue

@@ -6,6 +6,7 @@ after the other. Pure arithmetic: nothing is allocated here.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphdsl.cached import cached_property
-from graphdsl.compile.roles import plainly_outside, roles
+from graphdsl.compile.accesses import accesses
+from graphdsl.compile.roles import Look, plainly_outside, roles
 from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Buffer
 from graphdsl.plan.antichain import MOST, heaviest_antichain
@@ -169,28 +171,34 @@ def plan_memory(
     by_device: dict[int | None, list[Buffer]] = defaultdict(list)
     for buffer in sorted(buffers, key=lambda buffer: buffer.name):
         by_device[buffer.device].append(buffer)
-    everything = [buffer for found in by_device.values() for buffer in found]
-    why = _reasons(nodes, levels, everything) if share else dict.fromkeys(everything, "no arrays are to share bytes")
-    order = insides(levels) if len(why) < len(everything) else []
+    everything = [buffer for owned in by_device.values() for buffer in owned]
+    steps = Steps(nodes, levels)
+    look = functools.cache(lambda node: tuple(accesses(node)))
+    if share:
+        why = _plain_reasons(nodes, steps, everything, look)
+    else:
+        why = dict.fromkeys(everything, "no arrays are to share bytes")
+    left = [buffer for buffer in everything if buffer not in why]
+    order = insides(levels) if left else []
+    asked = [buffer for buffer in left if buffer.lifetime == "auto"]
+    if asked:
+        found = roles(nodes, order, asked, look)
+        why |= {buffer: role.why for buffer, role in found.items() if role.kind != "between"}
     made = {}
-    for device, found in by_device.items():
-        shared = [buffer for buffer in found if buffer not in why]
-        alone = [Place(each.name, 0, _taken(each), False, why[each]) for each in found if each in why]
+    for device, owned in by_device.items():
+        shared = [buffer for buffer in owned if buffer not in why]
+        alone = [Place(each.name, 0, _taken(each), False, why[each]) for each in owned if each in why]
         if shared:
-            made[device] = _arena(lifetimes(nodes, order, shared), nodes, Steps(nodes, levels), alone)
+            made[device] = _arena(lifetimes(nodes, order, shared), nodes, steps, alone)
         else:
             made[device] = _behind([], 0, alone)
     return made
 
 
-def _reasons(nodes: Sequence[Node], levels: Sequence[Level], buffers: Iterable[Buffer]) -> dict[Buffer, str]:
-    """Why arrays are not planned; those that are planned are left out."""
+def _plain_reasons(nodes: Sequence[Node], steps: Steps, buffers: Iterable[Buffer], look: Look) -> dict[Buffer, str]:
+    """Why arrays are not planned, where that shows without following what is written to those that read it."""
     why = {each: 'declared with lifetime="persistent"' for each in buffers if each.lifetime == "persistent"}
-    asked = [each for each in buffers if each.lifetime == "auto"]
-    why |= plainly_outside(nodes, Steps(nodes, levels).order, asked)
-    rest = [each for each in asked if each not in why]
-    found = roles(nodes, insides(levels), rest) if rest else {}
-    return why | {each: role.why for each, role in found.items() if role.kind != "between"}
+    return why | plainly_outside(nodes, steps.order, [each for each in buffers if each.lifetime == "auto"], look)
 
 
 class Steps:
