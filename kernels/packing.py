@@ -183,29 +183,6 @@ def by_column_slices(matrix: Matrix, columns: int) -> Matrix:
     return np.ascontiguousarray(slices.transpose(1, 0, 2)).reshape(-1), np.ascontiguousarray(words.T).reshape(-1)
 
 
-def by_lanes(matrix: Matrix, columns: int) -> Matrix:
-    """A matrix of q4_0 or q4_1 as `graphdsl.kernels.matvec` takes it: each lane of four loads 16 bytes at once.
-
-    In each four blocks of a row, the first words of all of them come first, then the second ones, ...
-
-    Parameters
-    ----------
-    matrix : tuple of arrays
-    columns : int
-        Of the matrix; a multiple of 128.
-
-    Returns
-    -------
-    tuple of arrays
-        Weights in another order, and the same scales.
-    """
-    if columns % (4 * BLOCK):
-        raise ValueError(f"rows of {columns} weights are no whole groups of four blocks of {BLOCK}")
-    weights, scales = matrix
-    words = weights.reshape(-1, 4, 4, 4)  # of group and row: block, word, byte
-    return np.ascontiguousarray(words.swapaxes(1, 2)).reshape(-1), scales
-
-
 def rotary_table(positions: int, head_size: int, base: float = 10000.0) -> Array:
     """Cosines and sines of the angles by which rotary embedding turns pairs of a head.
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from graphdsl.kernels import attention, decode, embedding, head, matmul, matvec, sampling
 from graphdsl.kernels.matmul import Tiling
+from graphdsl.kernels.matvec import Shape
 
 import graphdsl as gd
 
@@ -304,6 +305,18 @@ def large(name: str, part: str, nodes: int = 6, position: int = 128, positions: 
     return Case(declare, nodes, position)
 
 
+def large_layers(name: str, layers: int, shape: tuple[int, ...]) -> Case:
+    """Layers of a large model, all products in one shape; the time is that of a layer."""
+
+    def declare(chain: Chain) -> None:
+        model = Large(chain, name)
+        for _ in range(layers):
+            for part in PARTS_OF_PROMPT:
+                getattr(model, part)(**({} if part == "attention" else {"shape": Shape(*shape)}))
+
+    return Case(declare, layers, 128)
+
+
 def large_step(name: str, position: int = 128, **options: Any) -> Case:
     def declare(chain: Chain) -> None:
         model = Large(chain, name)
@@ -324,6 +337,15 @@ def batch(name: str, columns: int, rows: int, tiling: Any, count: int = 32) -> C
     return Case(declare, 6)
 
 
+# Warps, blocks on a multiprocessor, blocks resident, tiles, turns ahead.
+SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "bf16": ((8, 2, 2, 1, 2), (8, 2, 3, 1, 2), (8, 1, 2, 1, 4), (16, 1, 1, 1, 2), (16, 1, 2, 1, 1)),
+    "q4_1": (
+        *((8, 2, 2, 2, 2), (8, 2, 3, 2, 2), (8, 2, 4, 1, 2), (8, 1, 2, 1, 4), (8, 1, 2, 2, 2), (8, 1, 2, 2, 4)),
+        *((16, 1, 1, 2, 2), (16, 1, 2, 1, 2), (16, 1, 2, 1, 1), (16, 1, 2, 2, 1), (4, 2, 4, 1, 4)),
+    ),
+    "q4_0": (),
+}
 LARGE_PARTS = ("qkv", "output", "gate_up", "down", "head")
 CASES = {
     "step": step(),
@@ -369,10 +391,17 @@ CASES = {
         )
     },
     **{
-        f"large {name} {part} {warps}": large(name, part, warps=warps)
-        for name in ("bf16", "q4_1", "q4_0")
+        f"large {name} {part}{' ' * bool(shape)}{' '.join(map(str, shape))}": large(
+            name, part, shape=Shape(*shape) if shape else None
+        )
+        for name, shapes in SHAPES.items()
         for part in LARGE_PARTS
-        for warps in (8, 16)
+        for shape in ((), *shapes)
+    },
+    **{
+        f"large {name} layers {' '.join(map(str, shape))}": large_layers(name, 8, shape)
+        for name, shapes in SHAPES.items()
+        for shape in shapes
     },
     **{
         f"large attention {splits} {threads} at {position}": large(
@@ -384,10 +413,6 @@ CASES = {
         )
     },
     **{f"large step {name}": large_step(name) for name in ("bf16", "q4_1", "q4_0")},
-    **{
-        f"large step {name} 16": large_step(name, output={"warps": 16}, down={"warps": 16})
-        for name in ("bf16", "q4_1", "q4_0")
-    },
     **{
         f"batch {name} {columns} {rows} {t}": batch(name, columns, rows, t)
         for name in ("bf16", "q4_1")
@@ -427,9 +452,13 @@ def compiled(names: list[str]) -> None:
         chain.graph.check("sm_90")
 
 
+def is_wanted(name: str, wanted: list[str]) -> bool:
+    return not wanted or any(name.startswith(each) for each in wanted)
+
+
 def lines(wanted: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, case in CASES.items():
-        if not wanted or any(name.startswith(each) for each in wanted):
+        if is_wanted(name, wanted):
             try:
                 yield name, measured(case)
             except gd.errors.GraphdslError as problem:  # the others are worth having
@@ -445,7 +474,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     start = time.perf_counter()
     if given.jobs:
-        names = list(CASES)
+        names = [name for name in CASES if is_wanted(name, given.cases)]
         with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(compiled, [names[i : i + 4] for i in range(0, len(names), 4)]))
         print(f"{time.perf_counter() - start:6.1f} s  compiled", flush=True)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphdsl.kernels import matvec, packing
+from graphdsl.kernels import matvec, packing, streaming
+from graphdsl.kernels.matvec import Shape
 
 import graphdsl as gd
 
 from . import reference
 from .test_decode import matrix, numbers
-
-
-def by_lanes(weights, name, columns):
-    return packing.by_lanes(weights, columns) if name.startswith("q4") else weights
 
 
 def check_matvec(launch, columns, rows, name, eps=None, add=False, **options):
@@ -24,43 +21,48 @@ def check_matvec(launch, columns, rows, name, eps=None, add=False, **options):
     given = x.astype(np.float64) if eps is None else reference.rms_norm(x, gain, eps)
     expected = dense @ given + (y if add else 0)
     made = matvec.matvec(columns, rows, weights=name, eps=eps, add=add, **options)
-    launch(*made, x, gain, by_lanes(weights, name, columns), y)
+    launch(*made, x, gain, weights, y)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(y, expected, rtol=0, atol=scale * (1e-4 if name == "bf16" else 1e-5))
 
 
 @pytest.mark.parametrize(
-    ("name", "eps", "add", "columns"),
-    [("q4_1", 1e-5, False, 384), ("q4_0", None, True, 128), ("bf16", 1e-5, True, 384)],
+    ("name", "eps", "add", "columns", "shape"),
+    [
+        ("q4_1", 1e-5, False, 384, Shape(2, 1, 1, 2, 1)),
+        ("q4_0", None, True, 128, Shape(2, 1, 1, 1, 4)),
+        ("bf16", 1e-5, True, 384, Shape(2, 1, 1, 1, 2)),
+        ("f16", None, False, 128, Shape(1, 1, 1, 2, 1)),
+    ],
 )
-def test_matvec(launch, name, eps, add, columns):
-    # Two blocks for three tiles of 16 or two of 32 rows, and an odd number of turns for two warps.
-    check_matvec(launch, columns, 48 if name == "bf16" else 64, name, eps, add, warps=2, multiprocessors=1)
+def test_matvec(launch, name, eps, add, columns, shape):
+    # A block for more than one tile, and an odd number of turns for two warps.
+    check_matvec(launch, columns, 64 if shape.tiles == 2 else 32, name, eps, add, shape=shape, multiprocessors=1)
 
 
 def test_with_little_shared_memory(launch, monkeypatch):
-    monkeypatch.setattr(matvec, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(streaming, "_SHARED_BYTES", 0)
     matvec.matvec.cache_clear()
-    check_matvec(launch, 128, 64, "q4_0", warps=2, multiprocessors=1)
+    check_matvec(launch, 128, 32, "q4_0", shape=Shape(2, 1), multiprocessors=1)
     matvec.matvec.cache_clear()
 
 
 def test_the_widest_vector_fits_shared_memory():
-    kernel, grid, threads = matvec.matvec(11008, 64, weights="q4_1", warps=16)
+    kernel, grid, threads = matvec.matvec(11008, 64, weights="q4_1", shape=Shape(16, 1, 2))
     graph = gd.Graph("wide")
     x, y = graph.device_array("x", 11008, np.float32), graph.device_array("y", 64, np.float32)
-    packed = by_lanes(matrix(np.random.default_rng(0), 64, 11008, "q4_1")[0], "q4_1", 11008)
+    packed = matrix(np.random.default_rng(0), 64, 11008, "q4_1")[0]
     weights = tuple(graph.device_array(f"weights{i}", part.shape, part.dtype) for i, part in enumerate(packed))
     graph.kernel(kernel, grid=grid, block=threads, args=(x, x, weights, y))
     graph.check().raise_for_errors()
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("warps", [8, 16])
+@pytest.mark.parametrize("shape", [None, Shape(8, 1, 2, 2, 4), Shape(16, 1, 1, 2, 2)])
 @pytest.mark.parametrize("name", ["q4_1", "q4_0", "f16", "bf16"])
 @pytest.mark.parametrize(("columns", "rows"), [(4096, 4096), (11008, 4096)])
-def test_matvec_of_a_model(launch_on_gpu, name, columns, rows, warps):
-    check_matvec(launch_on_gpu, columns, rows, name, 1e-5, True, warps=warps)
+def test_matvec_of_a_model(launch_on_gpu, name, columns, rows, shape):
+    check_matvec(launch_on_gpu, columns, rows, name, 1e-5, True, shape=shape)
 
 
 def check_gate_up(launch, hidden, units, name, **options):
@@ -70,14 +72,13 @@ def check_gate_up(launch, hidden, units, name, **options):
     normed = reference.rms_norm(x, gain)
     expected = reference.silu(dense_gate @ normed) * (dense_up @ normed)
     y = np.empty(units, np.float32)
-    width = 16 if name.startswith("q4") else 8
-    both = by_lanes(packing.interleaved(gate, up, units, width), name, hidden)
+    both = packing.interleaved(gate, up, units, 8)
     launch(*matvec.matvec_gate_up(hidden, units, weights=name, **options), x, gain, both, y)
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_matvec_gate_up(launch):
-    check_gate_up(launch, 128, 16, "bf16", warps=1)
+    check_gate_up(launch, 128, 16, "bf16", shape=Shape(1))
 
 
 @pytest.mark.gpu
@@ -99,7 +100,7 @@ def check_qkv(launch, position, name, *, hidden, heads, kv_heads, head_size, **o
     expected_q, expected_k, expected_v = np.split(made, [q.size, q.size + width])
     launch(
         *matvec.matvec_qkv_rotary_append(hidden, heads, kv_heads, head_size, weights=name, **options),
-        *(x, gain, by_lanes(projection, name, hidden), table.reshape(-1), np.array([position], np.int32)),
+        *(x, gain, projection, table.reshape(-1), np.array([position], np.int32)),
         *(q, keys.reshape(-1), values.reshape(-1)),
     )
     np.testing.assert_allclose(q, reference.rotated(expected_q, table[position]), rtol=1e-3, atol=1e-3)
@@ -110,7 +111,7 @@ def check_qkv(launch, position, name, *, hidden, heads, kv_heads, head_size, **o
 
 
 def test_matvec_qkv_rotary_append(launch):
-    check_qkv(launch, 3, "q4_1", hidden=128, heads=2, kv_heads=1, head_size=32, warps=1)
+    check_qkv(launch, 3, "q4_1", hidden=128, heads=2, kv_heads=1, head_size=32, shape=Shape(1))
 
 
 @pytest.mark.gpu
@@ -124,14 +125,12 @@ def check_best(launch, hidden, vocabulary, name, **options):
     x, gain = numbers(rng, hidden, scale=3), 1 + numbers(rng, hidden, scale=0.1)
     table, dense = matrix(rng, vocabulary, hidden, name)
     best = np.zeros(1, np.int64)
-    launch(
-        *matvec.matvec_best(hidden, vocabulary, weights=name, **options), x, gain, by_lanes(table, name, hidden), best
-    )
+    launch(*matvec.matvec_best(hidden, vocabulary, weights=name, **options), x, gain, table, best)
     assert 0x7FFFFFFF - (best[0] & 0x7FFFFFFF) == (dense @ reference.rms_norm(x, gain)).argmax()
 
 
 def test_matvec_best(launch):
-    check_best(launch, 128, 48, "bf16", warps=1, multiprocessors=1)
+    check_best(launch, 128, 48, "bf16", shape=Shape(1), multiprocessors=1)
 
 
 @pytest.mark.gpu

@@ -75,15 +75,6 @@ def test_by_column_slices_lies_as_its_kernel_reads_it():
     assert (words.reshape(2, 3) == scales.reshape(3, 2).T).all()
 
 
-def test_by_lanes_lies_as_its_kernel_reads_it():
-    weights, scales = packing.packed(np.random.default_rng(0).standard_normal((2, 256)), "q4_0")
-    lanes, same = packing.by_lanes((weights, scales), 256)
-    for row, group, part, block in np.ndindex(2, 2, 4, 4):
-        word = lanes.reshape(2, 2, 4, 4, 4)[row, group, part, block]
-        assert (word == weights.reshape(2, 2, 4, 4, 4)[row, group, block, part]).all()
-    assert same is scales
-
-
 def test_what_is_no_whole_block_is_refused():
     with pytest.raises(ValueError, match="19 bytes are no whole blocks of q4_0, which have 18 bytes"):
         packing.split_blocks(np.zeros(19, np.uint8), "q4_0")
@@ -93,5 +84,3 @@ def test_what_is_no_whole_block_is_refused():
         packing.packed(np.zeros((1, 48)), "q8_0")
     with pytest.raises(ValueError, match="5 rows are no whole turns of 2"):
         packing.interleaved((np.zeros(5),), (np.zeros(5),), 5, 2)
-    with pytest.raises(ValueError, match="rows of 64 weights"):
-        packing.by_lanes((np.zeros(32, np.uint8), np.zeros(2, np.float16)), 64)

@@ -33,7 +33,7 @@ _ALIGNMENT = 256  # bytes, as cuMemAlloc aligns
 
 def turns(config: Config) -> int:
     """Rows of gate and of up that lie together, in turns, as the kernels of the MLP want them."""
-    return 8 if config.large and config.weights == "bf16" else 16
+    return 8 if config.large else 16
 
 
 def table_format(config: Config) -> str:
@@ -128,7 +128,7 @@ def contents(weights: Weights, context: int) -> dict[str, np.ndarray]:
         **_parts("embedding", _matrix(weights["token_embd"], table_format(c))),
     }
     if c.large:
-        made |= _parts("head", _laid_out(_matrix(weights["output"], c.weights), c, c.hidden))
+        made |= _parts("head", _matrix(weights["output"], c.weights))
     for i in range(c.layers):
         layer = _layer_contents(weights, i)
         layer |= {name: np.zeros(context * c.kv_rows, np.float16) for name in ("keys", "values")}
@@ -143,13 +143,14 @@ def _layer_contents(weights: Weights, i: int) -> dict[str, np.ndarray]:
         for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
     )
     made = {name: weights.layer(i, name).floats() for name in ("attn_norm", "ffn_norm")}
-    for name, arrays, columns in (
-        ("qkv", tuple(map(np.concatenate, zip(q, k, v, strict=True))), c.hidden),
-        ("output", output, c.query_rows),
-        ("gate_up", packing.interleaved(gate, up, c.mlp, turns(c)), c.hidden),
+    for name, arrays in (
+        ("qkv", tuple(map(np.concatenate, zip(q, k, v, strict=True)))),
+        ("output", output),
+        ("gate_up", packing.interleaved(gate, up, c.mlp, turns(c))),
+        ("down", down if c.large else packing.by_column_slices(down, c.mlp)),
     ):
-        made |= _parts(name, _laid_out(arrays, c, columns))
-    return made | _parts("down", _laid_out(down, c, c.mlp) if c.large else packing.by_column_slices(down, c.mlp))
+        made |= _parts(name, arrays)
+    return made
 
 
 def _matrix(tensor: Tensor, kind: str) -> tuple[np.ndarray, ...]:
@@ -157,11 +158,6 @@ def _matrix(tensor: Tensor, kind: str) -> tuple[np.ndarray, ...]:
     if tensor.kind.name.lower() == kind:
         return packing.split_blocks(tensor.data, kind)
     return packing.packed(tensor.floats(), kind)
-
-
-def _laid_out(matrix: tuple[np.ndarray, ...], config: Config, columns: int) -> tuple[np.ndarray, ...]:
-    """A matrix in the order in which the kernels of its model read it."""
-    return packing.by_lanes(matrix, columns) if config.large and config.weights == "q4_1" else matrix
 
 
 def _parts(name: str, arrays: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
