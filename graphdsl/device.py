@@ -31,6 +31,7 @@ __all__ = [
     "mma_f16",
     "pack_bfloat2",
     "pack_half2",
+    "prefetch_l2",
     "set_condition",
     "store4",
 ]
@@ -302,6 +303,45 @@ def load_word(typing_context: Any, array: Any, index: Any) -> Any:
         return builder.load(builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(32).as_pointer()), align=4)
 
     return types.uint32(array, types.intp), generate
+
+
+@_memory_function("read")
+def prefetch_l2(typing_context: Any, array: Any, index: Any) -> Any:
+    """Have the L2 cache fetch the 32 bytes around an element, for a load later on; nothing waits for it.
+
+    It is ``prefetch.global.L2`` in PTX.
+
+    Parameters
+    ----------
+    array : array of one dimension, C contiguous, in global memory
+        Counts as read.
+    index : integer
+        Not negative.
+
+    Examples
+    --------
+    >>> from numba import cuda
+    >>> from graphdsl import device
+    >>> @cuda.jit
+    ... def summed(weights, x, y):
+    ...     i = cuda.grid(1)
+    ...     if i < y.size:
+    ...         device.prefetch_l2(weights, i)
+    ...         device.grid_dependency_wait()
+    ...         y[i] = weights[i] + x[i]  # x is written by the kernel before
+    """
+    if not isinstance(array, types.Array) or (array.ndim, array.layout) != (1, "C"):
+        raise TypingError(f"prefetch_l2 takes an array of one dimension, C contiguous; {array} given")
+    if not isinstance(index, types.Integer):
+        raise TypingError(f"prefetch_l2 takes an integer as index; {index} given")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(arrayobj.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        kind = ir.FunctionType(ir.VoidType(), [place.type])
+        builder.asm(kind, "prefetch.global.L2 [$0];", "l", [place], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
 
 
 @_memory_function("write", 16)

@@ -30,7 +30,7 @@ TURN = 4
 
 _SHARED_BYTES = 48 * 1024  # of a block, without asking for more
 _COLUMNS = TURN * BLOCK
-_REGISTERS = 65536  # of a multiprocessor
+_SECTOR = 32  # bytes, by which memory goes into the L2 cache
 
 
 class Shape(NamedTuple):
@@ -48,7 +48,9 @@ class Shape(NamedTuple):
     tiles : int
         Of 16 rows, that a warp makes at a time: 1 or 2.
     ahead : int
-        Turns of which a warp has the weights on their way.
+        Turns of which a warp has the weights on their way: a step.
+    far : int
+        Steps behind those of which the L2 cache is to have the weights.
     """
 
     warps: int = 8
@@ -56,6 +58,7 @@ class Shape(NamedTuple):
     resident: int = 2
     tiles: int = 1
     ahead: int = 2
+    far: int = 0
 
 
 class Stream(NamedTuple):
@@ -65,6 +68,8 @@ class Stream(NamedTuple):
     ----------
     held : int
         Words that a lane holds of a row.
+    parts : tuple of tuple of int
+        For each array, elements in a turn of a row, and their bytes.
     load : device function
         ``load(matrix, turn, part, held, at)`` loads those of lane ``part`` of four; turns count over all rows.
     words : device function
@@ -76,6 +81,7 @@ class Stream(NamedTuple):
     """
 
     held: int
+    parts: tuple[tuple[int, int], ...]
     load: Callable[..., Any]
     words: Callable[..., Any]
     scaled: Callable[..., Any]
@@ -129,11 +135,14 @@ def _scaled_nibbles_and_least(held, at, value, total):
     return scale * value + least * total
 
 
+_PLAIN, _NIBBLES, _NIBBLES_AND_LEAST = ((128, 256),), ((64, 64), (4, 8)), ((64, 64), (4, 16))
 STREAMS = {
-    "f16": Stream(16, _load_plain, _plain_words, _not_scaled, HALVES),
-    "bf16": Stream(16, _load_plain, _plain_words, _not_scaled, BRAIN_FLOATS),
-    "q4_0": Stream(5, _load_nibbles, _words_of_nibbles, _scaled_nibbles, NIBBLES),
-    "q4_1": Stream(5, _load_nibbles_and_least, _words_of_nibbles, _scaled_nibbles_and_least, NIBBLES),
+    "f16": Stream(16, _PLAIN, _load_plain, _plain_words, _not_scaled, HALVES),
+    "bf16": Stream(16, _PLAIN, _load_plain, _plain_words, _not_scaled, BRAIN_FLOATS),
+    "q4_0": Stream(5, _NIBBLES, _load_nibbles, _words_of_nibbles, _scaled_nibbles, NIBBLES),
+    "q4_1": Stream(
+        5, ((64, 64), (4, 16)), _load_nibbles_and_least, _words_of_nibbles, _scaled_nibbles_and_least, NIBBLES
+    ),
 }
 """By the name of the format."""
 
@@ -143,6 +152,23 @@ PLAIN, OF_4_BITS = Shape(), Shape(16, 1, 2)
 def shape_for(weights):
     """The shape that was measured to be good for weights in a format."""
     return OF_4_BITS if STREAMS[weights].numbers.scaled else PLAIN
+
+
+def _fetched(height, turns, ahead, elements, nbytes):
+    """A device function that has the L2 cache fetch what a tile of some rows has from a turn on in an array."""
+    sectors = -(-ahead * nbytes // _SECTOR)
+    width = elements * _SECTOR // nbytes  # elements in a sector
+    items = height * sectors
+
+    @device_function
+    def fetched(array, tile, turn):
+        for each in range(-(-items // WARP)):
+            item = each * WARP + (thread() & 31)
+            at = turn * elements + item % sectors * width
+            if item < items and at < turns * elements:
+                device.prefetch_l2(array, (tile * height + item // sectors) * (turns * elements) + at)
+
+    return fetched
 
 
 def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
@@ -177,8 +203,8 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
     ValueError
         If the matrix has no whole tiles.
     """
-    size, load, words, apply_scale, (scaled, place, split, multiply, _, factor) = STREAMS[weights]
-    warps, blocks, resident, tiles, ahead = shape or shape_for(weights)
+    size, parts, load, words, apply_scale, (scaled, place, split, multiply, _, factor) = STREAMS[weights]
+    warps, blocks, resident, tiles, ahead, far = shape or shape_for(weights)
     height = 16 * tiles
     if rows % height or columns % _COLUMNS:
         raise ValueError(f"{rows} rows of {columns} weights have no whole tiles of {height} rows by {_COLUMNS} columns")
@@ -205,12 +231,27 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
     unit = 2.0**24 * factor if scaled else factor  # what sums of products must be multiplied with
     epsilon = eps if normed else 0.0
 
+    fetch_weights = _fetched(height, turns, ahead, *parts[0])
+    fetch_scales = _fetched(height, turns, ahead, *parts[-1])
+
     @device_function
     def load_turn(matrix, tile, turn, held, at):
         lane = thread() & 31
         first = (tile * height + (lane >> 2)) * turns + turn
         for half_tile in range(2 * tiles):
             load(matrix, first + half_tile * (8 * turns), lane & 3, held, at + half_tile * size)
+
+    @device_function
+    def fetch_step(matrix, tile, turn, steps):
+        """Have the L2 cache fetch the weights of the warp so many steps further."""
+        turn += steps * step
+        while turn >= padded:
+            tile += grid
+            turn -= padded
+        if tile < all_tiles and turn < turns:
+            fetch_weights(matrix[0], tile, turn)
+            if scaled:
+                fetch_scales(matrix[1], tile, turn)
 
     @device_function
     def stage(x, gains, vector, sums):
@@ -305,6 +346,8 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
         for each in range(ahead):  # turns that lie together
             if ahead * warp + each < turns:
                 load_turn(matrix, tile, ahead * warp + each, held, each * held_words)
+        for each in range(far):
+            fetch_step(matrix, tile, ahead * warp, each + 1)
         if normed:
             for each in range(rounds):
                 i = each * threads + t
@@ -326,6 +369,8 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
                 found[i] = float32(0)
             turn = ahead * warp
             while turn < padded:
+                if far:
+                    fetch_step(matrix, tile, turn, far + 1)
                 for each in range(ahead):
                     if turn + each < turns:
                         multiply_turn(vector, sums, turn + each, held, each * held_words, found)

@@ -113,6 +113,7 @@ FLOATS, BYTES, HALVES, DOUBLES = types.float32[::1], types.uint8[::1], types.flo
 
 def by_vectors(x, y, z):
     a, b, c, d = device.load4(x, 8)
+    device.prefetch_l2(y, 4)
     device.grid_dependency_wait()
     e, f, g, h = device.load4_cg(y, 4)
     device.store4(z, 0, a + e, b + f, c + g, d + h)
@@ -122,9 +123,11 @@ def by_vectors(x, y, z):
 
 def test_vectors_are_one_instruction():
     image = compiled(by_vectors, FLOATS, FLOATS, FLOATS)
-    found = re.findall(r"(?:ld|st|red|atom)\.global\S*|griddepcontrol\.wait", image.ptx[image.ptx.index("{") :])
+    found = re.findall(
+        r"(?:ld|st|red|atom|prefetch)\.global\S*|griddepcontrol\.wait", image.ptx[image.ptx.index("{") :]
+    )
     assert [re.sub(r"\.[fbu]32", ".32", each) for each in found] == [
-        *("ld.global.v4.32", "griddepcontrol.wait", "ld.global.cg.v4.32", "st.global.v4.32"),
+        *("ld.global.v4.32", "prefetch.global.L2", "griddepcontrol.wait", "ld.global.cg.v4.32", "st.global.v4.32"),
         *("red.global.v4.32.add", "red.global.add.32"),
     ]
 
@@ -151,6 +154,16 @@ def test_tensor_cores_multiply():
         (lambda x, i: device.load4_cg(x, i), (types.bool_[::1], types.int64), "load4_cg loads elements of 1, 2 or 4"),
         (lambda x, i: device.load4(x, i), (FLOATS, types.float32), "load4 takes an integer as index; float32 given"),
         (lambda x, i: device.load_word(x, i), (DOUBLES, types.int64), "load_word loads elements of 1, 2 or 4 bytes"),
+        (
+            lambda x, i: device.prefetch_l2(x, i),
+            (FLOATS, types.float32),
+            "prefetch_l2 takes an integer as index; float32",
+        ),
+        (
+            lambda x, i: device.prefetch_l2(x[i], i),
+            (FLOATS, types.int64),
+            "prefetch_l2 takes an array of one dimension",
+        ),
         (lambda x, i: device.load_word(i, x), (FLOATS, types.int64), "load_word takes an array of one dimension"),
         (
             lambda x, i: device.store4(x, i, 1, 1, 1, 1),
@@ -206,6 +219,10 @@ def into_shared(x, y):
     device.store4(tile, 4, x[0], x[0], x[0], x[0])
 
 
+def fetched_too_far(x, y):
+    device.prefetch_l2(y, 8)
+
+
 def unwritten(x, y):
     y[0] = device.load4_cg(y, 4)[3]
 
@@ -216,6 +233,7 @@ def unwritten(x, y):
         (misplaced, "access at an address that is not aligned to its size", "x", 716),
         (into_shared, "access at an address that is not aligned to its size", "shared array", 716),
         (too_far, "index outside of an array", "y", 700),
+        (fetched_too_far, "index outside of an array", "y", 700),
         (from_the_end, "index outside of an array", "y", 700),
         (unwritten, "read of never-written bytes", "y", 700),
     ],

@@ -258,6 +258,7 @@ VECTORS = {
     "load4": (lambda y, i: device.load4(y, i), 16),
     "load4_cg": (lambda y, i: device.load4_cg(y, i), 16),
     "load_word": (lambda y, i: device.load_word(y, i), 4),
+    "prefetch_l2": (lambda y, i: device.prefetch_l2(y, i), 1),
     "store4": (lambda y, i: device.store4(y, i, 1, 1, 1, 1), 16),
     "atomic_add": (lambda y, i: device.atomic_add(y, i, 1), 4),
     "atomic_add4": (lambda y, i: device.atomic_add4(y, i, 1, 1, 1, 1), 16),
@@ -272,7 +273,7 @@ VECTORS = {
 )  # fmt: skip
 def test_what_vectors_touch_is_in_what_is_told(name, step, start, mask, bound, itemsize, grid, block):
     call, nbytes = VECTORS[name]
-    if not name.startswith("load"):
+    if name.startswith(("store", "atomic")):
         itemsize = 4
     called = cuda.jit(call, device=True)
 

@@ -44,6 +44,7 @@ def moved(x, y):
 
 def moved_past_l1(x, y):
     i = 4 * cuda.threadIdx.x
+    on_device.prefetch_l2(x, i)
     a, b, c, d = on_device.load4_cg(x, i)
     on_device.store4(y, i, b, a, d, c)
 

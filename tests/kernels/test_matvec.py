@@ -29,9 +29,9 @@ def check_matvec(launch, columns, rows, name, eps=None, add=False, **options):
 @pytest.mark.parametrize(
     ("name", "eps", "add", "columns", "shape"),
     [
-        ("q4_1", 1e-5, False, 384, Shape(2, 1, 1, 2, 1)),
+        ("q4_1", 1e-5, False, 384, Shape(2, 1, 1, 2, 1, 1)),
         ("q4_0", None, True, 128, Shape(2, 1, 1, 1, 4)),
-        ("bf16", 1e-5, True, 384, Shape(2, 1, 1, 1, 2)),
+        ("bf16", 1e-5, True, 384, Shape(2, 1, 1, 1, 2, 2)),
         ("f16", None, False, 128, Shape(1, 1, 1, 2, 1)),
     ],
 )
@@ -58,7 +58,7 @@ def test_the_widest_vector_fits_shared_memory():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [None, Shape(8, 1, 2, 2, 4), Shape(16, 1, 1, 2, 2)])
+@pytest.mark.parametrize("shape", [None, Shape(8, 1, 2, 2, 4), Shape(16, 1, 2, 1, 2, 1)])
 @pytest.mark.parametrize("name", ["q4_1", "q4_0", "f16", "bf16"])
 @pytest.mark.parametrize(("columns", "rows"), [(4096, 4096), (11008, 4096)])
 def test_matvec_of_a_model(launch_on_gpu, name, columns, rows, shape):

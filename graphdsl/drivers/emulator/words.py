@@ -34,6 +34,11 @@ def load_word(array: Array, index: Any) -> Any:
     return np.array(items).astype(array.dtype).view(np.uint32)[0]
 
 
+def prefetch_l2(array: Array, index: Any) -> None:
+    """Nothing is read, but the element must be there."""
+    array.place_of_vector(index, array.itemsize)
+
+
 def store4(array: Array, index: Any, *items: Any) -> None:
     """Four elements of four bytes."""
     first = array.place_of_vector(index, _BYTES)
