@@ -21,7 +21,7 @@ from numba.cuda import libdevice
 
 from graphdsl import device
 
-from .threads import WARP, block, block_sum, device_function, lanes_sum, thread
+from .threads import WARP, block, device_function, lanes_sum, thread, warp_sum
 from .tiles import BLOCK, BRAIN_FLOATS, HALVES, NIBBLES, Numbers, plain_words, words_of_nibbles
 from .weights import halves
 
@@ -29,6 +29,7 @@ TURN = 4
 """Blocks of columns that a warp takes at a time."""
 
 _SHARED_BYTES = 48 * 1024  # of a block, without asking for more
+_AT_ONCE = 6  # loads of a thread
 _COLUMNS = TURN * BLOCK
 _SECTOR = 32  # bytes, by which memory goes into the L2 cache
 
@@ -216,6 +217,7 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
     padded = -(-turns // step) * step
     quads = columns // 4
     rounds = -(-quads // threads)
+    at_once = min(rounds, _AT_ONCE)
     held_words = 2 * tiles * size
     all_held = ahead * held_words
     # Parts of the vector, those of a lane's eight columns beside each other, and then zeros, eight banks further.
@@ -226,7 +228,7 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
     one_half = warps * height
     needed = 4 * (vector_words + WARP + sums_held + 2 * one_half)
     halves = 2 if needed <= _SHARED_BYTES else 1
-    gain_numbers, made_numbers = 4 * rounds, halves * one_half
+    gain_numbers, given_numbers, made_numbers = 4 * rounds, 4 * at_once, halves * one_half
     normed = eps is not None
     unit = 2.0**24 * factor if scaled else factor  # what sums of products must be multiplied with
     epsilon = eps if normed else 0.0
@@ -258,26 +260,31 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
         """Put the vector into shared memory, in two parts, and the sum of each block; gives the sum of the squares of
         what the thread puts.
         """
+        given = cuda.local.array(given_numbers, float32)
         squares = float32(0)
-        for each in range(rounds):
-            i = each * threads + thread()
-            if i < quads:
-                a, b, c, d = device.load4_cg(x, 4 * i)
+        for first in range(0, rounds, at_once):
+            for each in range(min(at_once, rounds - first)):  # all are asked for before any is waited for
+                i = (first + each) * threads + thread()
+                if i < quads:
+                    a, b, c, d = device.load4_cg(x, 4 * i)
+                else:
+                    a = b = c = d = float32(0)
+                given[4 * each], given[4 * each + 1], given[4 * each + 2], given[4 * each + 3] = a, b, c, d
+            for each in range(min(at_once, rounds - first)):
+                i = (first + each) * threads + thread()
+                a, b, c, d = given[4 * each], given[4 * each + 1], given[4 * each + 2], given[4 * each + 3]
                 if normed:
                     squares += a * a + b * b + c * c + d * d
-                    a, b = a * gains[4 * each], b * gains[4 * each + 1]
-                    c, d = c * gains[4 * each + 2], d * gains[4 * each + 3]
-                word = place(i & 7) // 2
-                at = (i >> 3) * BLOCK + (word >> 2) * 8 + (word & 3)
-                vector[at], vector[at + 1], vector[at + 4], vector[at + 5] = split(a, b, c, d)
-            else:
-                a = b = c = d = float32(0)
-            if scaled:
-                total = lanes_sum(a + b + c + d, 8)
-                if i < quads and i & 7 == 0:
-                    sums[i >> 3] = total * float32(1 / unit)
-        for i in range(thread(), vector_words - columns, threads):
-            vector[columns + i] = 0
+                    at = 4 * (first + each)
+                    a, b, c, d = a * gains[at], b * gains[at + 1], c * gains[at + 2], d * gains[at + 3]
+                if i < quads:
+                    word = place(i & 7) // 2
+                    at = (i >> 3) * BLOCK + (word >> 2) * 8 + (word & 3)
+                    vector[at], vector[at + 1], vector[at + 4], vector[at + 5] = split(a, b, c, d)
+                if scaled:
+                    total = lanes_sum(a + b + c + d, 8)
+                    if i < quads and i & 7 == 0:
+                        sums[i >> 3] = total * float32(1 / unit)
         return squares
 
     @device_function
@@ -353,16 +360,16 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
                 i = each * threads + t
                 if i < quads:
                     a, b, c, d = device.load4(gain, 4 * i)
-                    gains[4 * each], gains[4 * each + 1], gains[4 * each + 2], gains[4 * each + 3] = a, b, c, d
+                else:
+                    a = b = c = d = float32(0)
+                gains[4 * each], gains[4 * each + 1], gains[4 * each + 2], gains[4 * each + 3] = a, b, c, d
+        if t < WARP:
+            vector[nothing + t] = 0
         device.launch_dependents()
         device.grid_dependency_wait()
-        inverse = float32(unit)
         squares = stage(x, gains, vector, sums)
-        if normed:
-            mean = block_sum(squares, partial, warps) * float32(1 / columns)
-            inverse *= libdevice.rsqrtf(mean + float32(epsilon))
-        else:
-            cuda.syncthreads()
+        inverse = float32(0 if normed else unit)
+        cuda.syncthreads()
         half = 0
         while tile < all_tiles:
             for i in range(numbers):
@@ -376,9 +383,16 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
                         multiply_turn(vector, sums, turn + each, held, each * held_words, found)
                     go_on(matrix, tile, turn + each, held, each * held_words)
                 turn += step
+            if normed and tile == block():
+                squares = warp_sum(squares)
+                if lane == 0:
+                    partial[warp] = squares
             put(found, made, (half & one_half) + warp * height)
             cuda.syncthreads()
             if warp == 0:
+                if inverse == float32(0):
+                    mean = warp_sum(partial[lane] if lane < warps else float32(0)) * float32(1 / columns)
+                    inverse = libdevice.rsqrtf(mean + float32(epsilon)) * float32(unit)
                 value = float32(0)
                 for each in range(warps):
                     value += made[(half & one_half) + each * height + (lane & (height - 1))]
