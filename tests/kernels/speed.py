@@ -12,76 +12,22 @@ import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from graphdsl.kernels import attention, decode, embedding, head, matmul, matvec, sampling
+from graphdsl.kernels import attention, decode, embedding, head, matmul, sampling
 from graphdsl.kernels.matmul import Tiling
-from graphdsl.kernels.matvec import Shape
 
 import graphdsl as gd
 
+from . import speed_large
+from .chains import PARTS_OF_LAYER, Case, Chain
+
 SMOL = {"hidden": 576, "heads": 9, "kv_heads": 3, "head_size": 64}
 UNITS, VOCABULARY, LAYERS, POSITIONS = 1536, 49152, 30, 2048
-
-
-class Case(NamedTuple):
-    """What is measured.
-
-    Attributes
-    ----------
-    declare : callable
-        Given a `Chain`, adds its nodes.
-    per : int
-        Times are divided by it.
-    position : int
-        In the sequence.
-    programmatic : bool
-        Whether edges are.
-    length : int
-        Of a prompt.
-    """
-
-    declare: Callable[[Chain], None]
-    per: int = 1
-    position: int = 80
-    programmatic: bool = True
-    length: int = 0
-
-
-class Chain:
-    """A graph whose nodes follow each other."""
-
-    def __init__(self, programmatic: bool = True) -> None:
-        self.graph = gd.Graph("speed")
-        self.nbytes = 0
-        self.programmatic = programmatic
-        self._last: Any = None
-        self._names = 0
-
-    def array(self, count: int, dtype: Any, name: str = "array") -> Any:
-        self._names += 1
-        return self.graph.device_array(f"{name}{self._names}", count, dtype)
-
-    def matrix(self, rows: int, columns: int, name: str) -> tuple[Any, ...]:
-        """Weights, which count as bytes that must be read."""
-        kinds = {
-            "f16": [(1, np.float16)], "bf16": [(1, np.uint16)], "q8_0": [(1, np.int8), (32, np.float16)],
-            "q4_0": [(2, np.uint8), (32, np.float16)], "q4_1": [(2, np.uint8), (32, np.uint32)],
-        }[name]  # fmt: skip
-        made = tuple(self.array(rows * columns // share, dtype, name) for share, dtype in kinds)
-        self.nbytes += sum(array.nbytes for array in made)
-        return made
-
-    def node(self, launch: tuple[Any, int, int], *args: Any) -> None:
-        kernel, grid, block = launch
-        node = self.graph.kernel(kernel, grid=grid, block=block, args=args)
-        if self._last is not None:
-            self.graph.edge(self._last, node, programmatic=self.programmatic)
-        self._last = node
 
 
 class Model:
@@ -220,134 +166,18 @@ class Prompt:
         self.chain.node(launch, self.hidden, self.gain, self.chain.matrix(576, UNITS, "q4_1"), self.x)
 
 
-PARTS_OF_PROMPT = ("qkv", "attention", "output", "gate_up", "down")
-
-
 def prompt(count: int, *parts: str, **options: Any) -> Case:
     """All layers for a prompt, or parts of them, from position 0 on."""
 
     def declare(chain: Chain) -> None:
         model = Prompt(chain, count)
         for _ in range(LAYERS):
-            for part in parts or PARTS_OF_PROMPT:
+            for part in parts or PARTS_OF_LAYER:
                 getattr(model, part)(**(options if parts else {}))
 
     return Case(declare, LAYERS if parts else 1, 0, length=count)
 
 
-class Large:
-    """The arrays that the nodes of a large model share."""
-
-    HIDDEN, WIDTH, TOKENS = 4096, 11008, 32000
-
-    def __init__(self, chain: Chain, name: str, positions: int = 1024, count: int = 1) -> None:
-        self.chain, self.name, self.positions, self.count = chain, name, positions, count
-        self.x, self.q, self.y = (chain.array(count * self.HIDDEN, np.float32) for _ in range(3))
-        self.hidden = chain.array(count * self.WIDTH, np.float32)
-        self.position = chain.graph.device_array("position", count, np.int32)
-        self.rotary, self.gain = chain.array(positions * 128, np.float32), chain.array(self.HIDDEN, np.float32)
-
-    def qkv(self, **options: Any) -> None:
-        self.caches()
-        weights = self.chain.matrix(3 * self.HIDDEN, self.HIDDEN, self.name)
-        launch = matvec.matvec_qkv_rotary_append(self.HIDDEN, 32, 32, 128, weights=self.name, **options)
-        self.chain.node(launch, self.x, self.gain, weights, self.rotary, self.position, self.q, self.keys, self.values)
-
-    def caches(self) -> None:
-        size = self.count * self.positions * self.HIDDEN
-        self.keys, self.values = (self.chain.array(size, np.float16, "cache") for _ in range(2))
-
-    def attention(self, splits: int = 1, threads: int = 256) -> None:
-        if not hasattr(self, "keys"):
-            self.caches()
-        launch = attention.decode_attention(
-            32, 32, 128, count=self.count, positions=self.positions, splits=splits, threads=threads
-        )
-        if splits == 1:
-            self.chain.node(launch, self.q, self.keys, self.values, self.position, self.y)
-        else:
-            parts = self.chain.array(self.count * 32 * splits * 130, np.float32)
-            self.chain.node(launch, self.q, self.keys, self.values, self.position, parts)
-            self.chain.node(attention.combined_attention(32, 128, count=self.count, splits=splits), parts, self.y)
-
-    def output(self, **options: Any) -> None:
-        launch = matvec.matvec(self.HIDDEN, self.HIDDEN, weights=self.name, add=True, **options)
-        self.chain.node(launch, self.y, self.gain, self.chain.matrix(self.HIDDEN, self.HIDDEN, self.name), self.x)
-
-    def gate_up(self, **options: Any) -> None:
-        weights = self.chain.matrix(2 * self.WIDTH, self.HIDDEN, self.name)
-        launch = matvec.matvec_gate_up(self.HIDDEN, self.WIDTH, weights=self.name, **options)
-        self.chain.node(launch, self.x, self.gain, weights, self.hidden)
-
-    def down(self, **options: Any) -> None:
-        launch = matvec.matvec(self.WIDTH, self.HIDDEN, weights=self.name, add=True, **options)
-        self.chain.node(launch, self.hidden, self.gain, self.chain.matrix(self.HIDDEN, self.WIDTH, self.name), self.x)
-
-    def head(self, **options: Any) -> None:
-        if not hasattr(self, "best"):
-            self.best = self.chain.array(1, np.int64)
-        launch = matvec.matvec_best(self.HIDDEN, self.TOKENS, weights=self.name, **options)
-        self.chain.node(launch, self.x, self.gain, self.chain.matrix(self.TOKENS, self.HIDDEN, self.name), self.best)
-
-    def many(self, columns: int, rows: int, tiling: Any) -> None:
-        """A product with the vectors of a batch."""
-        x, y = (self.chain.array(self.count * size, np.float32) for size in (columns, rows))
-        launch = matmul.matmul(self.count, columns, rows, weights=self.name, tiling=tiling)
-        self.chain.node(launch, x, self.gain, self.chain.matrix(rows, columns, self.name), y)
-
-
-def large(name: str, part: str, nodes: int = 6, position: int = 128, positions: int = 1024, **options: Any) -> Case:
-    def declare(chain: Chain) -> None:
-        model = Large(chain, name, positions)
-        for _ in range(nodes):
-            getattr(model, part)(**options)
-
-    return Case(declare, nodes, position)
-
-
-def large_layers(name: str, layers: int, shape: tuple[int, ...]) -> Case:
-    """Layers of a large model, all products in one shape; the time is that of a layer."""
-
-    def declare(chain: Chain) -> None:
-        model = Large(chain, name)
-        for _ in range(layers):
-            for part in PARTS_OF_PROMPT:
-                getattr(model, part)(**({} if part == "attention" else {"shape": Shape(*shape)}))
-
-    return Case(declare, layers, 128)
-
-
-def large_step(name: str, position: int = 128, **options: Any) -> Case:
-    def declare(chain: Chain) -> None:
-        model = Large(chain, name)
-        for _ in range(32):
-            for part in PARTS_OF_PROMPT:
-                getattr(model, part)(**options.get(part, {}))
-        model.head(**options.get("head", {}))
-
-    return Case(declare, 1, position)
-
-
-def batch(name: str, columns: int, rows: int, tiling: Any, count: int = 32) -> Case:
-    def declare(chain: Chain) -> None:
-        model = Large(chain, name, 16, count)
-        for _ in range(6):
-            model.many(columns, rows, Tiling(*tiling))
-
-    return Case(declare, 6)
-
-
-# Warps, blocks on a multiprocessor, blocks resident, tiles, turns ahead, steps far.
-SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "bf16": ((8, 2, 2, 1, 2), (8, 2, 2, 1, 2, 1), (8, 2, 3, 1, 2), (8, 1, 2, 1, 4), (16, 1, 2, 1, 1, 1)),
-    "q4_1": (
-        *((8, 2, 2, 2, 2), (8, 2, 3, 2, 2), (8, 2, 4, 1, 2), (8, 1, 2, 1, 4), (8, 1, 2, 2, 2), (8, 1, 2, 2, 4)),
-        *((16, 1, 1, 2, 2), (16, 1, 2, 1, 2), (16, 1, 2, 1, 1), (16, 1, 2, 2, 1), (4, 2, 4, 1, 4)),
-        *((8, 2, 3, 2, 2, 1), (8, 2, 4, 1, 2, 1), (8, 1, 2, 2, 2, 1), (16, 1, 2, 1, 2, 1), (16, 1, 2, 1, 2, 2)),
-    ),
-    "q4_0": (),
-}
-LARGE_PARTS = ("qkv", "output", "gate_up", "down", "head")
 CASES = {
     "step": step(),
     "step, full edges": step(programmatic=False),
@@ -373,7 +203,7 @@ CASES = {
     **{name: others(name) for name in ("take_best", "embedding")},
     **{f"sample {k}": others("sample", k=k) for k in (40, 1000, 5000, 100_000)},
     **{f"prompt {n}": prompt(n) for n in (16, 32, 64, 128, 256, 512)},
-    **{f"prompt {n} {part}": prompt(n, part) for n in (16, 128, 512) for part in PARTS_OF_PROMPT},
+    **{f"prompt {n} {part}": prompt(n, part) for n in (16, 128, 512) for part in PARTS_OF_LAYER},
     **{
         f"prompt {n} attention {q} {t}": prompt(n, "attention", queries=q, threads=t)
         for n in (128, 512)
@@ -391,35 +221,7 @@ CASES = {
             *((512, "gate_up", t) for t in ((32, 2, 4), (64, 2, 2), (32, 2, 2))),
         )
     },
-    **{
-        f"large {name} {part}{' ' * bool(shape)}{' '.join(map(str, shape))}": large(
-            name, part, shape=Shape(*shape) if shape else None
-        )
-        for name, shapes in SHAPES.items()
-        for part in LARGE_PARTS
-        for shape in ((), *shapes)
-    },
-    **{
-        f"large {name} layers {' '.join(map(str, shape))}": large_layers(name, 8, shape)
-        for name, shapes in SHAPES.items()
-        for shape in shapes
-    },
-    **{
-        f"large attention {splits} {threads} at {position}": large(
-            "bf16", "attention", position=position, positions=4096, splits=splits, threads=threads
-        )
-        for splits, threads, position in (
-            *((1, 256, 128), (1, 512, 128), (4, 128, 128), (4, 256, 128)),
-            *((1, 512, 2000), (4, 256, 2000), (8, 256, 2000), (16, 128, 2000)),
-        )
-    },
-    **{f"large step {name}": large_step(name) for name in ("bf16", "q4_1", "q4_0")},
-    **{
-        f"batch {name} {columns} {rows} {t}": batch(name, columns, rows, t)
-        for name in ("bf16", "q4_1")
-        for columns, rows in ((4096, 12288), (11008, 4096))
-        for t in ((32, 1, 4), (32, 2, 2), (32, 2, 4), (32, 1, 2))
-    },
+    **speed_large.CASES,
 }
 
 
