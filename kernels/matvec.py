@@ -55,15 +55,17 @@ def matvec(columns, rows, *, weights="bf16", eps=None, add=False, shape=None, mu
     """
 
     @device_function
-    def finish(to, row, value, lane):
+    def begin(to, row, lane):
+        return to[0][row] if add else float32(0), float32(0)
+
+    @device_function
+    def finish(to, row, value, before, _, lane):
         if lane < height:
-            if add:
-                value += to[0][row]
-            to[0][row] = value
+            to[0][row] = value + before
 
     shape = shape or shape_for(weights)
     height = 16 * shape.tiles
-    run, grid, threads, bounds = streamed(columns, rows, weights, eps, shape, multiprocessors, finish)
+    run, grid, threads, bounds = streamed(columns, rows, weights, eps, shape, multiprocessors, finish, begin)
 
     @cuda.jit(fastmath=True, launch_bounds=bounds)
     def matvec(x, gain, matrix, y):
@@ -95,15 +97,18 @@ def matvec_qkv_rotary_append(
     height = 16 * shape.tiles
 
     @device_function
-    def finish(to, row, value, lane):
-        rotary, position, q, keys, values = to
+    def begin(to, row, lane):
+        rotary, position = to[0], to[1]
+        at = (position[0] & 0xFFFFF) * head_size + ((row & (head_size - 1)) >> 1)
+        return rotary[at], rotary[at + half]
+
+    @device_function
+    def finish(to, row, value, cosine, sine, lane):
+        _, position, q, keys, values = to
         other = cuda.shfl_xor_sync(ALL_LANES, value, 1)
         p = position[0] & 0xFFFFF
         if lane < height:
             if row < q_rows + kv_rows:
-                at = p * head_size + ((row & (head_size - 1)) >> 1)
-                cosine = rotary[at]
-                sine = rotary[at + half]
                 value = value * cosine + other * sine if row & 1 else value * cosine - other * sine
             if row < q_rows:
                 q[row] = value
@@ -112,7 +117,9 @@ def matvec_qkv_rotary_append(
             else:
                 values[p * kv_rows + row - q_rows - kv_rows] = value
 
-    run, grid, threads, bounds = streamed(hidden, q_rows + 2 * kv_rows, weights, eps, shape, multiprocessors, finish)
+    run, grid, threads, bounds = streamed(
+        hidden, q_rows + 2 * kv_rows, weights, eps, shape, multiprocessors, finish, begin
+    )
 
     @cuda.jit(fastmath=True, launch_bounds=bounds)
     def matvec_qkv_rotary_append(x, gain, projection, rotary, position, q, keys, values):
@@ -144,7 +151,7 @@ def matvec_gate_up(hidden, units, *, eps=1e-5, weights="bf16", shape=None, multi
     height = 16 * shape.tiles
 
     @device_function
-    def finish(to, row, gate, lane):
+    def finish(to, row, gate, _, unused, lane):
         up = cuda.shfl_xor_sync(ALL_LANES, gate, 8)
         if lane < height and lane & 8 == 0:
             silu = gate / (float32(1) + libdevice.exp2f(gate * float32(-_LOG2_E)))
@@ -175,7 +182,7 @@ def matvec_best(hidden, vocabulary, *, eps=1e-5, weights="bf16", shape=None, mul
     """
 
     @device_function
-    def finish(to, row, value, lane):
+    def finish(to, row, value, _, unused, lane):
         key = choice_key(value, row)
         for step in (16, 8, 4, 2, 1):  # lanes that have the row of another change nothing
             key = max(key, cuda.shfl_xor_sync(ALL_LANES, key, step))

@@ -155,6 +155,11 @@ def shape_for(weights):
     return OF_4_BITS if STREAMS[weights].numbers.scaled else PLAIN
 
 
+@device_function
+def _nothing(to, row, lane):
+    return float32(0), float32(0)
+
+
 def _fetched(height, turns, ahead, elements, nbytes):
     """A device function that has the L2 cache fetch what a tile of some rows has from a turn on in an array."""
     sectors = -(-ahead * nbytes // _SECTOR)
@@ -172,7 +177,7 @@ def _fetched(height, turns, ahead, elements, nbytes):
     return fetched
 
 
-def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
+def streamed(columns, rows, weights, eps, shape, multiprocessors, finish, begin=_nothing):
     """A device function that multiplies a matrix with a vector, and the launch that it needs.
 
     Parameters
@@ -188,8 +193,10 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
     multiprocessors : int
         Of the device.
     finish : device function
-        ``finish(to, row, value, lane)`` is called by all lanes of a warp with rows of a tile: those from 16 or 32 on
-        have the rows of others again.
+        ``finish(to, row, value, a, b, lane)`` is called by all lanes of a warp with rows of a tile: those from 16 or 32
+        on have the rows of others again.
+    begin : device function
+        ``begin(to, row, lane)`` loads the two numbers that it gets besides, as a tile begins.
 
     Returns
     -------
@@ -372,6 +379,11 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
         cuda.syncthreads()
         half = 0
         while tile < all_tiles:
+            row = (tile & 0xFFFFFF) * height + (lane & (height - 1))
+            if warp == 0:
+                first, second = begin(to, row, lane)
+            else:
+                first = second = float32(0)
             for i in range(numbers):
                 found[i] = float32(0)
             turn = ahead * warp
@@ -396,7 +408,7 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish):
                 value = float32(0)
                 for each in range(warps):
                     value += made[(half & one_half) + each * height + (lane & (height - 1))]
-                finish(to, (tile & 0xFFFFFF) * height + (lane & (height - 1)), value * inverse, lane)
+                finish(to, row, value * inverse, first, second, lane)
             if halves == 2:
                 half ^= one_half
             else:
