@@ -52,6 +52,9 @@ class Shape(NamedTuple):
         Turns of which a warp has the weights on their way: a step.
     far : int
         Steps behind those of which the L2 cache is to have the weights.
+    shared : int
+        Bytes of shared memory that a block has at least: blocks of kernels that want it divided differently from the
+        L1 cache do not share a multiprocessor.
     """
 
     warps: int = 8
@@ -60,6 +63,7 @@ class Shape(NamedTuple):
     tiles: int = 1
     ahead: int = 2
     far: int = 0
+    shared: int = 0
 
 
 class Stream(NamedTuple):
@@ -142,7 +146,7 @@ STREAMS = {
     "bf16": Stream(16, _PLAIN, _load_plain, _plain_words, _not_scaled, BRAIN_FLOATS),
     "q4_0": Stream(5, _NIBBLES, _load_nibbles, _words_of_nibbles, _scaled_nibbles, NIBBLES),
     "q4_1": Stream(
-        5, ((64, 64), (4, 16)), _load_nibbles_and_least, _words_of_nibbles, _scaled_nibbles_and_least, NIBBLES
+        5, _NIBBLES_AND_LEAST, _load_nibbles_and_least, _words_of_nibbles, _scaled_nibbles_and_least, NIBBLES
     ),
 }
 """By the name of the format."""
@@ -212,7 +216,7 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish, begin=
         If the matrix has no whole tiles.
     """
     size, parts, load, words, apply_scale, (scaled, place, split, multiply, _, factor) = STREAMS[weights]
-    warps, blocks, resident, tiles, ahead, far = shape or shape_for(weights)
+    warps, blocks, resident, tiles, ahead, far, shared = shape or shape_for(weights)
     height = 16 * tiles
     if rows % height or columns % _COLUMNS:
         raise ValueError(f"{rows} rows of {columns} weights have no whole tiles of {height} rows by {_COLUMNS} columns")
@@ -235,6 +239,7 @@ def streamed(columns, rows, weights, eps, shape, multiprocessors, finish, begin=
     one_half = warps * height
     needed = 4 * (vector_words + WARP + sums_held + 2 * one_half)
     halves = 2 if needed <= _SHARED_BYTES else 1
+    vector_words += max(0, shared - needed) // 4
     gain_numbers, given_numbers, made_numbers = 4 * rounds, 4 * at_once, halves * one_half
     normed = eps is not None
     unit = 2.0**24 * factor if scaled else factor  # what sums of products must be multiplied with

@@ -114,13 +114,14 @@ def batch(name: str, columns: int, rows: int, tiling: Any, count: int = 32) -> C
     return Case(declare, 6)
 
 
-# Warps, blocks on a multiprocessor, blocks resident, tiles, turns ahead, steps far.
+# Warps, blocks on a multiprocessor, blocks resident, tiles, turns ahead, steps far, shared memory.
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "bf16": ((8, 2, 2, 1, 2), (8, 2, 2, 1, 2, 1), (8, 2, 3, 1, 2), (8, 1, 2, 1, 4), (16, 1, 2, 1, 1, 1)),
     "q4_1": (
         *((8, 2, 2, 2, 2), (8, 2, 3, 2, 2), (8, 2, 4, 1, 2), (8, 1, 2, 1, 4), (8, 1, 2, 2, 2), (8, 1, 2, 2, 4)),
         *((16, 1, 1, 2, 2), (16, 1, 2, 1, 2), (16, 1, 2, 1, 1), (16, 1, 2, 2, 1), (4, 2, 4, 1, 4)),
         *((8, 2, 3, 2, 2, 1), (8, 2, 4, 1, 2, 1), (8, 1, 2, 2, 2, 1), (16, 1, 2, 1, 2, 1), (16, 1, 2, 1, 2, 2)),
+        *((16, 1, 2, 1, 2, 0, 46000), (16, 1, 2, 1, 2, 1, 46000)),
     ),
     "q4_0": (),
 }
