@@ -18,6 +18,7 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Buffer, View
 from graphdsl.declare.sources import SourceKernel, cubin, cuda_source, ptx
 from graphdsl.errors import (
+    BucketError,
     CallbackError,
     CaptureError,
     CheckError,
@@ -31,6 +32,8 @@ from graphdsl.errors import (
     UpdateError,
 )
 from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
+from graphdsl.serve.buckets import Buckets
+from graphdsl.serve.padding import Padding
 
 if TYPE_CHECKING:
     from graphdsl import device, testing
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessPolicy",
+    "BucketError",
+    "Buckets",
     "Buffer",
     "CallbackError",
     "CaptureError",
@@ -58,6 +63,7 @@ __all__ = [
     "MemoryFault",
     "Node",
     "OrderError",
+    "Padding",
     "Param",
     "Report",
     "SourceKernel",

@@ -150,6 +150,23 @@ class DeclarationError(GraphdslError):
     """A declaration that cannot be recorded: a name taken twice, an operand of no known kind, a wrong shape."""
 
 
+class BucketError(GraphdslError):
+    """A request is larger than the largest bucket; ``value`` is its size on the axis that is too short.
+
+    Attributes
+    ----------
+    axis : str
+        The axis; of several that are too short, the first one.
+    largest : int
+        The largest bucket on it.
+    """
+
+    def __init__(self, rule: str, *, axis: str = "", largest: int = 0, **details: Any) -> None:
+        super().__init__(rule, **{"field": axis or None, **details})
+        self.axis = axis
+        self.largest = largest
+
+
 class CheckError(GraphdslError):
     """A definition has errors; ``report`` (a `graphdsl.check.Report`) lists all of them."""
 
