@@ -29,6 +29,7 @@ from graphdsl.errors import (
     GraphdslError,
     MemoryFault,
     OrderError,
+    PaddingError,
     UpdateError,
 )
 from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
@@ -64,6 +65,7 @@ __all__ = [
     "Node",
     "OrderError",
     "Padding",
+    "PaddingError",
     "Param",
     "Report",
     "SourceKernel",

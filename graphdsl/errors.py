@@ -306,5 +306,47 @@ class OrderError(GraphdslError, AssertionError):
         self.failures = failures
 
 
+class PaddingError(GraphdslError, AssertionError):
+    """A request gives something else in its bucket than in a graph of its size; `graphdsl.testing` found it.
+
+    Attributes
+    ----------
+    bucket, sizes : mapping of str to int
+        The bucket, and the sizes of the request.
+    input : str or None
+        The input whose padding is the reason; None where it is no single one.
+    output : str or None
+        The output that differs; None where a node fails.
+    index : tuple of int or None
+        The first element of it that does.
+    values : tuple
+        What it is at the exact size, and in the bucket.
+    failure : GraphdslError or None
+        What the launch in the bucket raised.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        *,
+        bucket: Any = None,
+        sizes: Any = None,
+        input: str | None = None,
+        output: str | None = None,
+        index: tuple[int, ...] | None = None,
+        values: tuple[Any, ...] = (),
+        failure: GraphdslError | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(rule, **details)
+        self.bucket = bucket
+        self.sizes = sizes
+        self.input = input
+        self.output = output
+        self.index = index
+        self.values = values
+        self.failure = failure
+
+
 class ExecUnusableError(GraphdslError):
     """The exec was closed, or an update failed and the values before it could not be restored."""

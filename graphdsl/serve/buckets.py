@@ -61,6 +61,10 @@ class Bucket(Mapping[str, int]):
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickles: hashes of strings differ from process to process."""
+        return Bucket, (self._sizes,)
+
     def __repr__(self) -> str:
         return f"Bucket({self.name})"
 

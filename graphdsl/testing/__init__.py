@@ -1,7 +1,8 @@
-"""Tests of graphs: does the result depend on an order that no edge asks for?
+"""Tests of graphs: does the result depend on an order that no edge asks for, or on what padding holds?
 
 `assert_order_independent` runs a graph on the emulator in many orders, and names the two nodes that an edge is missing
-between. Nothing of it is needed to run graphs.
+between. `assert_padding_safe` runs graphs of buckets with poison in what a request does not fill. Nothing of it is
+needed to run graphs.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from graphdsl.testing.blame import closest, not_repeatable, order_error
 from graphdsl.testing.differences import Comparison, Tolerance
 from graphdsl.testing.inputs import random_inputs
 from graphdsl.testing.orders import IDLE, Rank, Step, drawn, every_order, following, preorder
+from graphdsl.testing.padding import TriedPadding, assert_padding_safe
 from graphdsl.testing.trial import Outcome, Trial
 
 if TYPE_CHECKING:
     from graphdsl.declare.limits import Target
 
-__all__ = ["TriedOrders", "assert_order_independent", "random_inputs"]
+__all__ = ["TriedOrders", "TriedPadding", "assert_order_independent", "assert_padding_safe", "random_inputs"]
 
 
 class TriedOrders(NamedTuple):

@@ -133,6 +133,7 @@ def test_a_bucket_is_a_mapping_and_a_key():
     assert bucket == Bucket({"seq": 100, "batch": 4})
     assert {bucket: 1}[Bucket({"seq": 100, "batch": 4})] == 1
     assert bucket != Bucket({"batch": 4, "seq": 64})
+    assert all(pickle.loads(pickle.dumps(bucket, protocol)) == bucket for protocol in range(6))
     assert bucket.padding({"batch": 3, "seq": 70}) == pytest.approx(1 - 210 / 400)
     assert gd.Buckets(batch=[1, 2, 4, 8], seq=[64, 100, 128]) == BUCKETS
     assert hash(BUCKETS) == hash(gd.Buckets(batch=(1, 2, 4, 8), seq=(64, 100, 128)))
