@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import cuda
 
 import graphdsl as gd
@@ -320,6 +322,45 @@ def test_a_result_that_hangs_on_the_size_of_the_bucket_is_found():
     assert "whatever the padding holds" in str(problem)
 
 
+# All ways in which rows can reach rows
+
+
+@cuda.jit
+def mix(x, y, reach):
+    row = cuda.grid(1)
+    found = np.float32(0)
+    for i in range(x.shape[0]):
+        if reach[row, i]:
+            found += x[i]
+    y[row] = found
+
+
+@given(st.lists(st.sampled_from([False] * 5 + [True]), min_size=16, max_size=16))
+@settings(max_examples=10, deadline=None)
+def test_padding_is_found_where_it_reaches_a_real_row_and_nowhere_else(flags):
+    reach, device = np.array(flags).reshape(4, 4), gd.emulator()
+    owner = gd.to_device(device, reach)
+
+    def build(batch):
+        g = gd.Graph("mix")
+        x, y = (g.device_array(name, batch, np.float32) for name in ("x_d", "y_d"))
+        with g.sequence():
+            g.memcpy(x, g.host_array("x", batch, np.float32), name="load")
+            g.kernel(mix, grid=1, block=batch, args=(x, y, g.external("reach", owner)), name="mix")
+            g.memcpy(g.host_array("y", batch, np.float32), y, name="store")
+        return g
+
+    made = Made(build, {"x": ROWS}, {"y": "batch"}, gd.Buckets(batch=[1, 4]), device=device)
+    wrong = [size for size in (3, 2) if reach[:size, size:].any()]
+    inputs = {"x": np.arange(1, 5, dtype=np.float32)}
+    if not wrong:
+        gd.testing.assert_padding_safe(made, inputs)
+    else:
+        problem = caught(made, inputs)
+        row = int(reach[: wrong[0], wrong[0] :].any(axis=1).argmax())
+        assert (problem.sizes, problem.input, problem.index) == ({"batch": wrong[0]}, "x", (row,))
+
+
 # Two axes, and how it is called
 
 
@@ -399,6 +440,13 @@ def test_inputs_are_those_of_the_cache(inputs):
 def test_an_input_that_is_too_small_is_refused():
     with pytest.raises(gd.DeclarationError, match="no room for 4 on the axis 'batch'"):
         gd.testing.assert_padding_safe(of_rows(row_sums, whole=False), {"x": X[:2]})
+
+
+def test_an_output_of_another_shape_is_found():
+    made = of_rows(row_sums, whole=False)
+    made.outputs = {"y": ()}  # it is not said that it has an axis
+    problem = caught(made, {"x": X})
+    assert (problem.output, problem.index, problem.values) == ("y", None, ((3,), (4,)))
 
 
 def test_there_is_something_to_compare():
