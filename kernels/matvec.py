@@ -34,7 +34,7 @@ def matvec(columns, rows, *, weights="bf16", eps=None, add=False, shape=None, mu
     add : bool
         Add to ``y``.
     shape : Shape, optional
-        How the product is shared out; what was measured to be good, by default.
+        How the product is shared out; by default, one for the format.
     multiprocessors : int
         Of the device: how many blocks are enough follows from it.
 

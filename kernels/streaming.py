@@ -155,7 +155,7 @@ PLAIN, OF_4_BITS = Shape(), Shape(16, 1, 2)
 
 
 def shape_for(weights):
-    """The shape that was measured to be good for weights in a format."""
+    """The shape for weights in a format where none is given."""
     return OF_4_BITS if STREAMS[weights].numbers.scaled else PLAIN
 
 
