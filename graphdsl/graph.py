@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.check import Report, check, infer_edges
@@ -271,6 +272,9 @@ class Graph(Definition):
         lanes: Lanes = "auto",
         durations: Mapping[str, float] | None = None,
         share_memory: bool = True,
+        arena: Any = None,
+        stream: Any = None,
+        owners: Mapping[str, Any] = MappingProxyType({}),
     ) -> GraphExec:
         """Build the graph on a device; see `graphdsl.run.graph_exec.instantiate`.
 
@@ -291,6 +295,12 @@ class Graph(Definition):
         share_memory : bool
             Let device arrays that lie between nodes share bytes, as `plan` says. Without, each has bytes of its own and
             can be read after a launch: for looking at what a graph does in between.
+        arena : object, optional
+            Device memory for the arrays that the exec would allocate, of ``graph.plan().nbytes_on(device.ordinal)``
+            bytes at least, from a multiple of 256 on. Execs may share it: one runs after the other, and what one of
+            them left there is gone once another one runs.
+        stream, owners : optional
+            What launches go into, instead of a stream of its own; owners of external operands that replace those here.
 
         Returns
         -------
@@ -301,13 +311,27 @@ class Graph(Definition):
         ------
         CheckError
             If the definition has errors; ``report`` lists all.
+        GraphdslError
+            If the arena cannot hold the arrays, or an owner stand for the one that is declared.
         DriverError
             If the driver refuses; nothing is left behind.
+
+        Examples
+        --------
+        >>> import graphdsl as gd
+        >>> device = emulator()
+        >>> g = Graph("small")
+        >>> _ = g.memset(g.device_array("x", 64, "f4"), 1, name="set")
+        >>> arena = gd.device_array(device, g.plan().nbytes_on(), "u1")
+        >>> with g.instantiate(device, arena=arena) as exe:
+        ...     exe["x"].address == arena.address
+        True
         """
         from graphdsl.run.graph_exec import instantiate
 
         device = default_device(self.least_devices) if device is None else device
-        return instantiate(self, device, values, lanes=lanes, durations=durations, share_memory=share_memory)
+        how: dict[str, Any] = {"lanes": lanes, "durations": durations, "share_memory": share_memory}
+        return instantiate(self, device, values, **how, arena=arena, stream=stream, owners=owners)
 
     def trace(
         self,

@@ -117,6 +117,13 @@ class Driver(Protocol):
     def mem_free(self, address: Address) -> None:
         """Free it (`cuMemFree`)."""
 
+    def mem_enter(self, address: Address, nbytes: int, tenant: int, writes: bool) -> None:
+        """Say that a tenant, which is known by a number, is about to use memory that several have by turns.
+
+        What another one left there is undefined from then on if it ``writes``, and refused to it if it only reads. The
+        emulator holds everybody to it; a GPU cannot, and is not told.
+        """
+
     def mem_host_alloc(self, nbytes: int) -> np.ndarray[Any, Any]:
         """Allocate page-locked host memory that the device can reach (`cuMemHostAlloc`), as bytes."""
 
@@ -319,6 +326,9 @@ class Driver(Protocol):
         ``shared`` has the address, the bytes and the nodes of each piece. The emulator holds the nodes to it; a GPU
         cannot, and is not told.
         """
+
+    def graph_exec_let_enter(self, graph_exec: Handle, address: Address, nbytes: int, tenant: int) -> None:
+        """Say that each launch of an exec uses memory as `mem_enter` does, to write to it."""
 
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         """Destroy the exec (`cuGraphExecDestroy`)."""

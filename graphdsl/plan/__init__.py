@@ -102,6 +102,24 @@ class Plan:
             found[name] = tuple(sorted(set().union(*(ends[user] for user in place.users))))
         return found
 
+    def nbytes_on(self, ordinal: int = 0) -> int:
+        """Bytes of the arrays that an exec owns on the device of that number, where it is instantiated there.
+
+        So much has to be given to `Graph.instantiate` as ``arena=``.
+
+        Examples
+        --------
+        >>> graph = Definition("demo")
+        >>> _ = graph.memset(graph.device_array("x", 100, np.float32), 0)
+        >>> plan(graph).nbytes_on()
+        512
+        """
+        return sum(self.memory[number].nbytes for number in self.numbers_of(ordinal))
+
+    def numbers_of(self, ordinal: int) -> list[int | None]:
+        """The numbers by which arrays are on the device of the exec: its own, and None."""
+        return [number for number in (None, ordinal) if number in self.memory]
+
     @property
     def edges(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Source and target of each edge of the graph itself, as indices into ``nodes``; sorted."""

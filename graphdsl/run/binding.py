@@ -16,12 +16,14 @@ from graphdsl.declare.event import Event, event_handle
 from graphdsl.declare.expressions import value_of
 from graphdsl.declare.interop import ForeignArray, device_of, foreign_array, host_view
 from graphdsl.declare.operands import Array, Buffer
+from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Address, Driver, Handle
 from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.plan import MemoryPlan, Plan
+from graphdsl.run.arena import Arena
 from graphdsl.run.blocks import DeviceBlock, HostBlock
 from graphdsl.run.calls import CallLog
-from graphdsl.run.device_array import DeviceArray
+from graphdsl.run.device_array import DeviceArray, Entering
 from graphdsl.run.devices import Devices
 from graphdsl.run.events import adopted_handle, own_event
 from graphdsl.run.refusal import refused
@@ -53,10 +55,14 @@ class Memory:
         log: CallLog,
         values: dict[str, Any],
         bound: Mapping[str, Binding] = MappingProxyType({}),
+        *,
+        arena: Arena | None = None,
+        owners: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Find or make the memory of each buffer; ``values`` takes the addresses by name.
 
-        What ``bound`` has is there; the rest is made, or belongs to the owners that the definition names.
+        What ``bound`` has is there, and ``owners`` come before those that the definition names. Arrays of the home
+        device lie in ``arena``, if there is one; the rest is made.
         """
         self.buffers = plan.buffers
         self._plans = plan.memory
@@ -64,7 +70,8 @@ class Memory:
         self.owners: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
         self._devices = devices
-        placed = dict(_arenas(plan, bound, devices, log))
+        bound = {**bound, **{name: self._replacing(name, owner) for name, owner in owners.items()}}
+        placed = dict(_arenas(plan, bound, devices, log, arena))
         for name, buffer in plan.buffers.items():
             if buffer.allocated:
                 continue  # the driver gives its address when its node is added
@@ -99,6 +106,12 @@ class Memory:
         found = foreign_array(owner, name)
         self._require_declared_place(operand, found.address)
         return Binding(owner, found.keep, found.address)
+
+    def _replacing(self, name: str, owner: Any) -> Binding:
+        """What an owner that is given in the place of the declared one binds an external operand to."""
+        if name not in self.buffers and name not in self._events:
+            raise unknown_name(name, [*self.buffers, *self._events], "external operand", UpdateError)
+        return self.adopt(name, owner)
 
     def bindings(self, values: Mapping[str, Any]) -> dict[str, Binding]:
         """What each external operand is bound to now, by name; ``values`` has the addresses."""
@@ -199,8 +212,14 @@ class Memory:
         shape = tuple(int(value_of(extent, values)) for extent in array.shape)
         return host_view(address, shape, array.strides, array.dtype, self.kept[name], array.buffer.readonly)
 
-    def device_array(self, array: Array, values: Mapping[str, Any], synchronize: Callable[[], Handle]) -> DeviceArray:
-        """Device memory of a buffer or view, where ``values`` say; ``synchronize`` is as `DeviceArray` takes it."""
+    def device_array(
+        self,
+        array: Array,
+        values: Mapping[str, Any],
+        synchronize: Callable[[], Handle],
+        entering: Entering | None = None,
+    ) -> DeviceArray:
+        """Device memory of a buffer or view, where ``values`` say; the rest is as `DeviceArray` takes it."""
         buffer = array.buffer
         return DeviceArray(
             self._devices[buffer.device],
@@ -210,6 +229,7 @@ class Memory:
             array.dtype,
             owner=self.kept.get(buffer.name),  # memory of a graph is kept by its exec
             synchronize=synchronize,
+            entering=entering,
             readonly=buffer.readonly,
         )
 
@@ -291,11 +311,19 @@ def alike(before: Buffer | Event | None, after: Buffer | Event) -> bool:
     )
 
 
-def _arenas(plan: Plan, bound: Mapping[str, Binding], devices: Devices, log: CallLog) -> Iterator[tuple[str, Binding]]:
-    """The places of device arrays that lie nowhere yet, by name, in one block on each device."""
+def _arenas(
+    plan: Plan, bound: Mapping[str, Binding], devices: Devices, log: CallLog, arena: Arena | None
+) -> Iterator[tuple[str, Binding]]:
+    """The places of device arrays that lie nowhere yet, by name: in one block on each device, or where one is given."""
+    given = 0 if arena is None else arena.address
     for number, whole in plan.memory.items():
         placed = whole.without(bound) if bound else whole
         if not placed.places:
+            continue
+        if arena is not None and devices[number] is devices.home:
+            for name, offset in placed.offsets.items():
+                yield name, Binding(None, arena.keep, given + offset)
+            given += placed.nbytes
             continue
         block = DeviceBlock(devices[number], placed.nbytes)
         log.add("cuMemAlloc", bytes=placed.nbytes, holds=f"({', '.join(placed.offsets)})", **devices.said(number))

@@ -21,6 +21,7 @@ from graphdsl.declare.scalars import convert_scalar
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DriverError, UpdateError
 from graphdsl.plan import Plan
+from graphdsl.run.arena import Arena
 from graphdsl.run.binding import Binding, Memory
 from graphdsl.run.callbacks import HostCalls
 from graphdsl.run.calls import CallLog
@@ -78,6 +79,8 @@ class Parts:
         What is set in it.
     sender : Sender
         The way to change it.
+    arena : Arena or None
+        The memory that was given for its arrays.
     """
 
     devices: Devices
@@ -90,6 +93,7 @@ class Parts:
     retired: Retired
     shadow: Shadow
     sender: Sender
+    arena: Arena | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +140,8 @@ def gather(
     *,
     kernels: Sequence[LoadedKernel | None] | None = None,
     bound: Mapping[str, Binding] = MappingProxyType({}),
+    arena: Arena | None = None,
+    owners: Mapping[str, Any] = MappingProxyType({}),
 ) -> Needs:
     """Find or make what the nodes of a plan refer to; the parameters are those of `build`."""
     devices.include(made.devices)
@@ -143,7 +149,7 @@ def gather(
     loaded = _load(made.nodes, devices, log) if kernels is None else list(kernels)
     resources.callback(loaded.clear)
     current = param_values(made, values)
-    memory = Memory(made, devices, log, current, bound)
+    memory = Memory(made, devices, log, current, bound, arena=arena, owners=owners)
     resources.callback(memory.release)
     return Needs(loaded, current, memory)
 
@@ -158,6 +164,8 @@ def build(
     kernels: Sequence[LoadedKernel | None] | None = None,
     bound: Mapping[str, Binding] = MappingProxyType({}),
     hosts: HostCalls | None = None,
+    arena: Arena | None = None,
+    owners: Mapping[str, Any] = MappingProxyType({}),
 ) -> Parts:
     """Build an exec.
 
@@ -179,6 +187,10 @@ def build(
         Where buffers and events are that need not be made, by name.
     hosts : HostCalls, optional
         Where the calls of its host nodes are kept, if that is not to be a new place.
+    arena : Arena, optional
+        Memory for its device arrays, if none is to be allocated.
+    owners : dict of str to object
+        Owners of external operands by name, instead of those that are declared.
     """
     # What is made first is released last: the exec and its graph go before the memory and the kernels they use.
     stream = device.stream_create()
@@ -189,7 +201,7 @@ def build(
     resources.callback(held.close)
     devices = Devices(device)
     resources.callback(devices.close)
-    needs = gather(made, devices, values, held.resources, log, kernels=kernels, bound=bound)
+    needs = gather(made, devices, values, held.resources, log, kernels=kernels, bound=bound, arena=arena, owners=owners)
     retired = Retired(device)
     resources.callback(retired.close)
     graph = begin(made, devices, needs.values, resources, log)
@@ -199,7 +211,9 @@ def build(
     captures.built = True
     sender = Sender(shadow.nodes, shadow.packing, device, emitted.graph_exec, emitted.handles)
     let_share(made, sender, needs.values)
-    return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender)
+    if arena is not None:
+        device.graph_exec_let_enter(sender.graph_exec, arena.address, arena.nbytes, arena.tenant)
+    return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender, arena)
 
 
 def _load(nodes: Sequence[Node], devices: Devices, log: CallLog) -> list[LoadedKernel | None]:

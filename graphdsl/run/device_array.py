@@ -19,6 +19,9 @@ from graphdsl.run.rows import copied_rows
 if TYPE_CHECKING:
     from graphdsl.drivers.base import Driver
 
+Entering = Callable[[bool], None]
+"""Is called before a copy, with True if it writes: it may refuse."""
+
 
 class DeviceArray:
     """An array in the memory of a device, CUDA or emulated.
@@ -52,6 +55,7 @@ class DeviceArray:
         *,
         owner: Any,
         synchronize: Callable[[], int],
+        entering: Entering | None = None,
         readonly: bool = False,
     ) -> None:
         self.device = device
@@ -61,6 +65,7 @@ class DeviceArray:
         self.dtype = dtype
         self._owner = owner
         self._synchronize = synchronize
+        self._entering = entering
         self.readonly = readonly
 
     @property
@@ -126,6 +131,7 @@ class DeviceArray:
             made,
             owner=self,
             synchronize=self._synchronize,
+            entering=self._entering,
             readonly=self.readonly,
         )
 
@@ -154,6 +160,7 @@ class DeviceArray:
         stream = self._synchronize()
         if not self.nbytes:
             return out
+        self._enter(False)
         with told(self.device):
             if self._is_contiguous():
                 self.device.memcpy_dtoh(out, self.address, stream)
@@ -181,11 +188,17 @@ class DeviceArray:
         stream = self._synchronize()
         if not self.nbytes:
             return
+        self._enter(True)
         with told(self.device):
             if self._is_contiguous():
                 self.device.memcpy_htod(self.address, source, stream)
             else:
                 self._copy_rows(self, source, stream)
+
+    def _enter(self, writes: bool) -> None:
+        if self._entering is not None:
+            with told(self.device):
+                self._entering(writes)
 
     def _converted(self, array: Any) -> np.ndarray[Any, Any]:
         """A host array as a C contiguous one of the dtype; as it came where that would lose values."""

@@ -21,6 +21,7 @@ from graphdsl.drivers.releases import release
 from graphdsl.errors import CallbackError, DriverError, ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.plan import Plan
 from graphdsl.run.aliases import Aliases
+from graphdsl.run.arena import Arena, require_no_memory
 from graphdsl.run.binding import Binding
 from graphdsl.run.build import Parts, build
 from graphdsl.run.callbacks import HostCalls
@@ -29,6 +30,7 @@ from graphdsl.run.changes import can_disable
 from graphdsl.run.faults import Launches, building, is_lost
 from graphdsl.run.modules import LoadedKernel
 from graphdsl.run.planned import say_array
+from graphdsl.run.stream import stream_handle
 from graphdsl.run.switch import Switches
 from graphdsl.run.turns import Turns, in_turn
 from graphdsl.run.update import Updater
@@ -58,10 +60,14 @@ class ExecLife:
         *,
         kernels: Sequence[LoadedKernel | None] | None = None,
         bound: Mapping[str, Binding] = MappingProxyType({}),
+        arena: Arena | None = None,
+        owners: Mapping[str, Any] = MappingProxyType({}),
+        stream: Any = None,
     ) -> None:
         self.name = made.name
         self.device = device
         self._turns = Turns(made.name)
+        self._given_stream = stream  # is kept alive
         self._pending: dict[Handle, Any] = {}
         self._last_stream: Handle | None = None
         self._noted_stream: Handle | None = None
@@ -71,7 +77,8 @@ class ExecLife:
         self._log = log = CallLog()
         self._launches = Launches(made.name, device)
         with ExitStack() as resources, building(made, device):
-            parts = build(made, device, values, resources, log, kernels=kernels, bound=bound)
+            given: dict[str, Any] = {"kernels": kernels, "bound": bound, "arena": arena, "owners": owners}
+            parts = build(made, device, values, resources, log, **given)
             self._end_by(_Ending(device, self._pending, parts.hosts, self._launches, resources.pop_all()))
         if not device.survives_fork:
             forks.tell_of_forks(self)
@@ -93,11 +100,12 @@ class ExecLife:
         self._converters = {
             name: scalar_converter(param.dtype, field=name, error=UpdateError) for name, param in made.params.items()
         }
-        self._stream, self._graph_exec = parts.stream, parts.sender.graph_exec
+        self._stream = parts.stream if self._given_stream is None else stream_handle(self._given_stream)
+        self._graph_exec = parts.sender.graph_exec
         self._memory, self._hosts, self._retired = parts.memory, parts.hosts, parts.retired
         self._shadow, self._sender = parts.shadow, parts.sender
         self._launches.node_of = parts.sender.node_of
-        self._launches.say_array = partial(say_array, parts.shadow.values, made.planned)
+        self._launches.say_array = partial(say_array, parts.shadow.values, made.planned, parts.arena is not None)
         self._updater = Updater(self._shadow, self._sender)
         self._aliases = Aliases(made, self._shadow)
         self._node_updater = NodeUpdater(made, self._shadow, self._sender, self._forget_nodes)
@@ -112,12 +120,15 @@ class ExecLife:
     def _begin_anew(self, made: Plan, values: Mapping[str, Any], bound: Mapping[str, Binding]) -> None:
         """Build a new exec in the place of this one; no launch of both runs at once, since they share memory."""
         self._turns.require_nobody_waits()
+        if self._parts.arena is not None:
+            require_no_memory(made, bound, self.device.ordinal)
         with self._launches.told():
             self._drain()
         disabled = {self._shadow.nodes[index].name for index in self._shadow.disabled}
         log = CallLog()
         with ExitStack() as resources, building(made, self.device):
-            parts = build(made, self.device, values, resources, log, bound=bound, hosts=self._hosts)
+            arena = self._parts.arena
+            parts = build(made, self.device, values, resources, log, bound=bound, hosts=self._hosts, arena=arena)
             indices = [i for i, node in enumerate(made.nodes) if node.name in disabled and can_disable(node)]
             parts.sender.set_enabled(indices, False)
             parts.shadow.disabled.update(indices)

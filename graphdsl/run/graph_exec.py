@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from graphdsl.check import check
@@ -21,6 +22,7 @@ from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.host_threads import threads
 from graphdsl.errors import DriverError, GraphdslError, UpdateError
 from graphdsl.plan import LanePlan, Lanes, plan
+from graphdsl.run.arena import given_arena
 from graphdsl.run.calls import Call
 from graphdsl.run.debug import debug
 from graphdsl.run.debug_report import DebugReport
@@ -41,6 +43,9 @@ def instantiate(
     lanes: Lanes = None,
     durations: Mapping[str, float] | None = None,
     share_memory: bool = True,
+    arena: Any = None,
+    stream: Any = None,
+    owners: Mapping[str, Any] = MappingProxyType({}),
 ) -> GraphExec:
     """Make an exec of a definition on a device.
 
@@ -56,11 +61,24 @@ def instantiate(
         How many lanes its nodes are threaded onto, and what they take; see `graphdsl.plan.plan`.
     share_memory : bool
         Let arrays share bytes where the plan allows it.
+    arena : object, optional
+        Memory of the device for the arrays that the exec would allocate there: a `DeviceArray`, or what another
+        library has, of `Plan.nbytes_on` bytes at least, whose address is a multiple of 256. It is kept alive. Several
+        execs may have the same: their launches must come one after the other, and what one left is undefined for
+        the others, and for itself once another one has run.
+    stream : int or object, optional
+        What launches go into by default, instead of a stream of the exec's own; see `GraphExec.launch`.
+    owners : dict of str to object, optional
+        Owners of external operands by name, instead of those that are declared.
 
     Raises
     ------
     CheckError
         If the definition has errors.
+    GraphdslError
+        If the arena cannot hold the arrays.
+    UpdateError
+        If an owner cannot stand for the one that is declared.
     DriverError
         If the driver refused it; nothing is left behind.
     """
@@ -74,7 +92,16 @@ def instantiate(
     target = targets(device, definition.devices)
     check(definition, target=target, values=values, errors_only=True).raise_for_errors()
     made = plan(definition, lanes=lanes, durations=durations, values=values, target=target, share_memory=share_memory)
-    return GraphExec(made, device, values or {})
+    place = None if arena is None else given_arena(arena, made, device)
+    if stream is not None:
+        stream_handle(stream)  # says what is wrong with it before anything is made
+    exe = GraphExec(made, device, values or {}, arena=place, owners=owners, stream=stream)
+    try:
+        exe._aliases.tell(exe._aliases.warnings({}, owners))
+    except BaseException:
+        exe.close()
+        raise
+    return exe
 
 
 class GraphExec(ExecUpdates):
@@ -92,10 +119,15 @@ class GraphExec(ExecUpdates):
         Where it runs.
     """
 
-    def clone(self) -> GraphExec:
+    def clone(self, *, arena: Any = None, stream: Any = None) -> GraphExec:
         """Another exec of the same graph on the same device, which can run at the same time in another stream.
 
         Launches of one exec follow each other, whatever their streams; launches of its clones need not.
+
+        Parameters
+        ----------
+        arena, stream : object, optional
+            As `instantiate` takes them; without, the clone has memory and a stream of its own, whatever this exec has.
 
         Returns
         -------
@@ -126,7 +158,8 @@ class GraphExec(ExecUpdates):
             # Types found anew could differ: an update converts to those of the kernel.
             kernels = tuple(shadow.packing.kernels)
             bound, disabled = self._memory.bindings(shadow.values), sorted(shadow.disabled)
-        made = GraphExec(now, self.device, values, kernels=kernels, bound=bound)
+        place = None if arena is None else given_arena(arena, now, self.device)
+        made = GraphExec(now, self.device, values, kernels=kernels, bound=bound, arena=place, stream=stream)
         try:
             made._switches.take_over(disabled, self._switches)
             for index in disabled:
@@ -287,6 +320,7 @@ class GraphExec(ExecUpdates):
         """
         self.synchronize()
         changes = self._changed_params(values)
+        self._enter(True)
         with self._launches.told():
             return debug(self.name, self._plan, self._parts, changes, observe)
 
@@ -339,7 +373,15 @@ class GraphExec(ExecUpdates):
         if buffer.space != "device":
             return self._memory.host_array(buffer, self._shadow.values)
         synchronize = partial(self._settle, buffer.device)
-        return self._memory.device_array(buffer, self._shadow.values, synchronize)
+        own_place = self._parts.arena is None or self._parts.devices[buffer.device] is not self.device
+        entering = None if own_place else self._enter
+        return self._memory.device_array(buffer, self._shadow.values, synchronize, entering)
+
+    def _enter(self, writes: bool) -> None:
+        """Note that the memory in the arena is about to be used, if the exec has one."""
+        arena = self._parts.arena
+        if arena is not None:
+            arena.enter(self.device, writes)
 
     def _settle(self, number: int | None) -> Handle:
         """Wait for the launches so far; gives a stream of a device for a copy that follows."""

@@ -117,7 +117,9 @@ def _planned(node: Node, plan: Plan) -> list[tuple[Any, ...]]:
     ]
 
 
-def say_array(addresses: Mapping[str, Any], planned: Container[str], fault: MemoryFault, node: Node) -> None:
+def say_array(
+    addresses: Mapping[str, Any], planned: Container[str], in_arena: bool, fault: MemoryFault, node: Node
+) -> None:
     """Say of a fault which array of a node it is about, and of a planned one that nothing is in it from before."""
     address = getattr(fault, "address", None)
     for name, operand in named_operands(node):
@@ -129,4 +131,7 @@ def say_array(addresses: Mapping[str, Any], planned: Container[str], fault: Memo
             if name in planned:
                 rule = "it is a planned array, which other arrays have the bytes of before and after it is used"
                 fault.about(rule=f"{fault.rule}; {rule}", remedy=f"{fault.remedy} {REMEDY} to keep what is in it.")
+            elif in_arena and not operand.external and getattr(fault, "kind", "").startswith("read of never-written"):
+                rule = "it lies in an arena, and a launch of another exec there ends what was in it"
+                fault.about(rule=f"{fault.rule}; {rule}", remedy=f"{fault.remedy} Keep outside what must stay.")
             return

@@ -62,6 +62,9 @@ class Memory(Context):
         with self._current():
             invoke(driver.cuMemFree, address)
 
+    def mem_enter(self, address: Address, nbytes: int, tenant: int, writes: bool) -> None:
+        """See `Driver.mem_enter`."""
+
     def mem_host_alloc(self, nbytes: int) -> np.ndarray[Any, Any]:
         flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
         with self._current():

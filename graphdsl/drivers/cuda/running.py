@@ -45,5 +45,8 @@ class Running(Context):
     def graph_exec_let_share(self, graph_exec: Handle, shared: Sequence[tuple[Address, int, Sequence[Handle]]]) -> None:
         """See `Driver.graph_exec_let_share`."""
 
+    def graph_exec_let_enter(self, graph_exec: Handle, address: Address, nbytes: int, tenant: int) -> None:
+        """See `Driver.graph_exec_let_enter`."""
+
     def graph_exec_destroy(self, graph_exec: Handle) -> None:
         invoke(driver.cuGraphExecDestroy, graph_exec)

@@ -19,6 +19,7 @@ from graphdsl.drivers.structs import EDGE_TYPE_PROGRAMMATIC
 if TYPE_CHECKING:
     from graphdsl.drivers.emulator.in_flight import Launch
     from graphdsl.drivers.emulator.sharing import Shared
+from graphdsl.drivers.emulator.tenants import Tenancy
 
 _EDGES = {(0, 0), (1, 1), (2, 0), (2, 1)}
 """Port and type that go together: full, programmatic, and the launch order, of either type."""
@@ -205,6 +206,8 @@ class Exec:
         Its last launch that was left to a thread.
     shared : tuple of Shared
         Memory that is undefined while no node uses it.
+    tenancy : Tenancy or None
+        Memory that other execs have between its launches.
     """
 
     def __init__(self, source: Graph, by_priority: bool = False) -> None:
@@ -212,6 +215,7 @@ class Exec:
         self.by_priority = by_priority
         self.last: Launch | None = None
         self.shared: tuple[Shared, ...] = ()
+        self.tenancy: Tenancy | None = None
         self._homes: dict[Handle, Exec] | None = None
         self.inner = {
             handle: tuple(Exec(graph, by_priority) for graph in graphs) for handle, graphs in source.inner.items()

@@ -74,8 +74,8 @@ class AccessError(Problem):
     Parameters
     ----------
     kind : str
-        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED``, ``NOT_ALLOCATED``, ``NEVER_WRITTEN`` or
-        ``MISALIGNED``.
+        ``OUTSIDE_ARRAY``, ``OUTSIDE``, ``OTHER_DEVICE``, ``RELEASED``, ``NOT_ALLOCATED``, ``NEVER_WRITTEN``,
+        ``GONE`` or ``MISALIGNED``.
     text : str
         Where and what.
     code : int
@@ -146,6 +146,7 @@ OTHER_DEVICE = "access to memory of another device"
 RELEASED = "access to released memory"
 NEVER_WRITTEN = "read of never-written bytes"
 MISALIGNED = "access at an address that is not aligned to its size"
+GONE = "read of memory that another exec has had since"
 NOT_ALLOCATED = "access to memory of a graph before its allocation or after its free"
 
 _REMEDIES = {
@@ -154,6 +155,7 @@ _REMEDIES = {
     OTHER_DEVICE: "Instantiate the graph on the device whose memory it uses, or copy that memory.",
     RELEASED: "Release memory after the last launch that uses it.",
     NOT_ALLOCATED: "Order the node after the node that allocates it, and before the one that frees it.",
+    GONE: "Read it before the next launch in the arena, or copy it out.",
     NEVER_WRITTEN: "Write it before, by a copy, a memset or a kernel that an edge orders before.",
     MISALIGNED: "Keep index times item size a multiple of it; make shared and local arrays with alignment=.",
 }

@@ -14,6 +14,7 @@ from graphdsl.drivers.emulator.capture import exposed
 from graphdsl.drivers.emulator.gate import driver_call
 from graphdsl.drivers.emulator.memory import Bytes
 from graphdsl.drivers.emulator.problems import Problem
+from graphdsl.drivers.emulator.tenants import Tenancy
 from graphdsl.drivers.structs import MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 
 _DLPACK_CPU = 1
@@ -36,6 +37,13 @@ class Memory(State):
         self._captures.refuse_here("frees nothing")
         if address:
             self._machine.space.free(address)
+
+    def mem_enter(self, address: Address, nbytes: int, tenant: int, writes: bool) -> None:
+        with self.gate.held():
+            try:
+                self._tenants.enter(Tenancy(address, nbytes, tenant), writes=writes)
+            except Problem as problem:
+                raise problem.error("cuMemcpyDtoHAsync") from None
 
     @driver_call("cuMemHostAlloc")
     def mem_host_alloc(self, nbytes: int) -> Bytes:

@@ -23,6 +23,7 @@ from graphdsl.drivers.emulator.problems import (
 )
 from graphdsl.drivers.emulator.running import run
 from graphdsl.drivers.emulator.sharing import Shared, Sharing
+from graphdsl.drivers.emulator.tenants import Tenancy
 from graphdsl.drivers.structs import USE_NODE_PRIORITY
 
 _INSTANTIATE_FLAGS = 0b1111  # free on launch, upload, device launch, use node priority
@@ -87,6 +88,8 @@ class Running(State):
         found.reset_conditions()
         try:
             require_unallocated(found)
+            if found.tenancy is not None:
+                self._tenants.enter(found.tenancy, writes=True)
             with Sharing(found.shared, self._machine.space) as sharing:
                 run(found, self._machine, Ready(self.order, self._rng), sharing)
         except Problem as problem:
@@ -99,6 +102,10 @@ class Running(State):
     def graph_exec_let_share(self, graph_exec: Handle, shared: Sequence[tuple[Address, int, Sequence[Handle]]]) -> None:
         with self.gate.held():
             known(self._execs, graph_exec, "exec").shared = tuple(Shared(*each) for each in shared)
+
+    def graph_exec_let_enter(self, graph_exec: Handle, address: Address, nbytes: int, tenant: int) -> None:
+        with self.gate.held():
+            known(self._execs, graph_exec, "exec").tenancy = Tenancy(address, nbytes, tenant)
 
     @driver_call("cuGraphExecDestroy")
     def graph_exec_destroy(self, graph_exec: Handle) -> None:

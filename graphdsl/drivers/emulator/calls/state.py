@@ -18,6 +18,7 @@ from graphdsl.drivers.emulator.kernels import Library
 from graphdsl.drivers.emulator.machine import Machine
 from graphdsl.drivers.emulator.order import Order
 from graphdsl.drivers.emulator.problems import INVALID_HANDLE, Problem
+from graphdsl.drivers.emulator.tenants import Tenants
 
 _handles = itertools.count(0xE000_0000, 0x10)
 LEGACY_STREAMS = (0, 1)  # NULL, CU_STREAM_LEGACY
@@ -65,6 +66,7 @@ class State:
         self._execs: dict[Handle, Exec] = {}
         self._nodes_with_graphs: dict[Handle, Handle] = {}  # graph inside of each child graph node
         self._captures = Captures()
+        self._tenants = Tenants(machine.space)
         self._faults: list[Problem] = []  # one at most
 
     @property
