@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# A deadline is a timed assertion: it fails where the processor is busy.
+settings.register_profile("graphdsl", deadline=None)
+settings.load_profile("graphdsl")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
