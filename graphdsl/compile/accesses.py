@@ -150,6 +150,8 @@ class _Found:
         shapes = [(array.shape, array.strides, array.buffer.shape, array.buffer.readonly) for array in arrays]
         key = (node.grid, node.block, node.touches, *scalars, *shapes)
         found = self._done.get(key)
+        if found is None and arrays:
+            found = arrays[0].buffer.definition.root.memo.get((self, key))
         if found is None:
             sizes = Sizes(node, arrays, dict(zip(self.scalars, scalars, strict=True)))
             rows = zip(self.arguments, arrays, strict=True)
@@ -158,10 +160,18 @@ class _Found:
                 for argument, array in rows
                 for each in _fields(argument, node.touches, places(argument, array, sizes), array.buffer.readonly)
             ]
-            if len(self._done) >= _MEMO_LIMIT:
-                self._done.clear()
-            self._done[key] = found
+            self._keep(key, found, node, arrays, scalars)
         return found
+
+    def _keep(self, key: Any, found: list[Done], node: Any, arrays: list[Any], scalars: list[Any]) -> None:
+        """Remember it: what is in terms of params with their graph, which the kernel would keep otherwise."""
+        numbers = (*node.grid, *node.block, *scalars)
+        if arrays and (any(array.params for array in arrays) or any(isinstance(each, Expr) for each in numbers)):
+            arrays[0].buffer.definition.root.memo[self, key] = found
+            return
+        if len(self._done) >= _MEMO_LIMIT:
+            self._done.clear()
+        self._done[key] = found
 
 
 def _fields(

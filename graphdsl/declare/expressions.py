@@ -275,8 +275,14 @@ def _python_number(operand: Any) -> Any:
 
 
 def _identity(side: Scalar) -> tuple[Any, ...]:
-    """What equal operands have in common. 1, 1.0 and True, or 0.0 and -0.0, are equal to Python but not here."""
-    return (side,) if type(side) is int or isinstance(side, Expr) else (type(side), repr(side))
+    """What equal operands have in common. 1, 1.0 and True, or 0.0 and -0.0, are equal to Python but not here.
+
+    An expression is known by its number, which no other one has while it lives: the key of what is made of it would
+    keep it otherwise, and that its graph, which keeps what is made of it.
+    """
+    if type(side) is int:
+        return (side,)
+    return (None, id(side)) if isinstance(side, Expr) else (type(side), repr(side))
 
 
 def _text(operand: Any, depth: int = 12) -> str:

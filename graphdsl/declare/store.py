@@ -48,6 +48,8 @@ class Level:
         The graph that holds this body; the graph itself, if it is one.
     placed : bool
         Of a graph, True if anything in it may be on a device with a number; most graphs have none.
+    memo : dict
+        Of a graph, what other stages worked out in terms of its params: it goes with the graph.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Level:
             self._levels: list[Level] = [self]
             self._named: dict[str, Node] = {}  # the nodes of all levels
             self.placed = False
+            self.memo: dict[Any, Any] = {}
             self._independents: list[Independent] = []
             self._claims: dict[str, int] = {}  # names that a thread is about to give to a node
 
