@@ -18,7 +18,9 @@ from graphdsl.declare.node import Node
 from graphdsl.declare.operands import Buffer, View
 from graphdsl.declare.sources import SourceKernel, cubin, cuda_source, ptx
 from graphdsl.errors import (
+    ArenaError,
     BucketError,
+    BuildError,
     CallbackError,
     CaptureError,
     CheckError,
@@ -30,6 +32,7 @@ from graphdsl.errors import (
     MemoryFault,
     OrderError,
     PaddingError,
+    RefusedError,
     UpdateError,
 )
 from graphdsl.graph import Graph, cuda, default_device, emulator, from_handle
@@ -41,12 +44,15 @@ if TYPE_CHECKING:
     from graphdsl.compile.elementwise import elementwise
     from graphdsl.run.device_array import DeviceArray, device_array, to_device
     from graphdsl.run.graph_exec import GraphExec
+    from graphdsl.serve.graph_cache import GraphCache
 
 __all__ = [
     "AccessPolicy",
+    "ArenaError",
     "BucketError",
     "Buckets",
     "Buffer",
+    "BuildError",
     "CallbackError",
     "CaptureError",
     "CheckError",
@@ -58,6 +64,7 @@ __all__ = [
     "Expr",
     "Finding",
     "Graph",
+    "GraphCache",
     "GraphExec",
     "GraphdslError",
     "Limits",
@@ -67,6 +74,7 @@ __all__ = [
     "Padding",
     "PaddingError",
     "Param",
+    "RefusedError",
     "Report",
     "SourceKernel",
     "UpdateError",
@@ -98,6 +106,7 @@ __version__ = "0.1.0"
 # These need Numba, which takes a second to import: they come when first asked for.
 _LATE = {
     "DeviceArray": "graphdsl.run.device_array",
+    "GraphCache": "graphdsl.serve.graph_cache",
     "GraphExec": "graphdsl.run.graph_exec",
     "device": "graphdsl.device",
     "device_array": "graphdsl.run.device_array",

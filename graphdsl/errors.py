@@ -24,6 +24,7 @@ Location = tuple[str, int]
 def describe(
     rule: str,
     *,
+    bucket: Any = None,
     graph: str | None = None,
     node: str | None = None,
     field: str | None = None,
@@ -39,7 +40,8 @@ def describe(
     "node 'scale', block = 2048: at most 1024 threads a block. Use a smaller block."
     """
     places = {"graph": graph, "node": node}
-    subject = [f"{what} {name!r}" for what, name in places.items() if name is not None]
+    subject = [] if bucket is None else [f"bucket {getattr(bucket, 'name', bucket)}"]
+    subject += [f"{what} {name!r}" for what, name in places.items() if name is not None]
     if field is not None:
         subject.append(field if value is None else f"{field} = {text_of(value)}")
     elif value is not None:
@@ -99,6 +101,8 @@ class GraphdslError(Exception):
     ----------
     rule : str
         The rule that was broken, as a statement.
+    bucket : Bucket, optional
+        Whose graph it is about, in a cache of graphs.
     graph : str, optional
         Name of the graph concerned.
     node : str, optional
@@ -117,6 +121,7 @@ class GraphdslError(Exception):
         self,
         rule: str,
         *,
+        bucket: Any = None,
         graph: str | None = None,
         node: str | None = None,
         field: str | None = None,
@@ -126,6 +131,7 @@ class GraphdslError(Exception):
     ) -> None:
         super().__init__()
         self.rule = rule
+        self.bucket = bucket
         self.graph = graph
         self.node = node
         self.field = field
@@ -346,6 +352,28 @@ class PaddingError(GraphdslError, AssertionError):
         self.index = index
         self.values = values
         self.failure = failure
+
+
+class BuildError(GraphdslError):
+    """The function that builds the graph of a bucket raised, or gave no graph; what it raised is the ``__cause__``."""
+
+
+class RefusedError(GraphdslError):
+    """A cache of graphs had nothing for a request: no arena was free, or its execs have no room.
+
+    Attributes
+    ----------
+    reason : str
+        In short why, as the cache counts it.
+    """
+
+    def __init__(self, rule: str, *, reason: str = "", **details: Any) -> None:
+        super().__init__(rule, **details)
+        self.reason = reason
+
+
+class ArenaError(GraphdslError):
+    """What was in an arena is gone: there was a launch in it since."""
 
 
 class ExecUnusableError(GraphdslError):

@@ -189,6 +189,16 @@ class ExecLife:
         self._unusable = why
         self._launch_own = partial(_refuse, why, self.name, remedy)
 
+    @property
+    def usable(self) -> bool:
+        """False once the exec is closed, or an update left it undefined."""
+        return self._unusable is None
+
+    def release_replaced(self) -> bool:
+        """Let go of what updates replaced, where no launch can use it any more; gives whether all of it was let go."""
+        self._retired.poll()
+        return not self._retired.waiting
+
     def _require_usable(self) -> None:
         if self._unusable is not None:
             self._launch_own()  # says why

@@ -46,6 +46,11 @@ class Retired:
         self._device.stream_synchronize(stream)
         _run(releases)
 
+    @property
+    def waiting(self) -> bool:
+        """True if something is not due yet, as far as the last look has shown."""
+        return bool(self._waiting)
+
     def poll(self) -> None:
         """Release what is due."""
         while True:

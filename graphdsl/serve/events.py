@@ -8,9 +8,9 @@ not know the cache.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-Bucket = Any  # of graphdsl.serve.buckets
+from graphdsl.serve.buckets import Bucket
+
 Sizes = Mapping[str, int]
 """The size of each axis that a request has."""
 

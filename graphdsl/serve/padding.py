@@ -157,7 +157,7 @@ class Padding:
         """
         given = np.asarray(data)
         value = self._value(out.dtype, name)
-        extents = self._extents(out.shape, sizes, name)
+        extents = self.extents(out.shape, sizes, name=name)
         if given.shape != extents:
             raise self._wrong_shape(given.shape, extents, sizes, name)
         if given.dtype != out.dtype:
@@ -186,10 +186,10 @@ class Padding:
         name : str
             What messages call it.
         """
-        return array[tuple(map(slice, self._extents(array.shape, sizes, name)))]
+        return array[tuple(map(slice, self.extents(array.shape, sizes, name=name)))]
 
-    def _extents(self, shape: tuple[int, ...], sizes: Sizes, name: str) -> tuple[int, ...]:
-        """The extents of the real part."""
+    def extents(self, shape: tuple[int, ...], sizes: Sizes, *, name: str = "array") -> tuple[int, ...]:
+        """The extents of the real part of an array of a shape."""
         extents = list(shape)
         for dimension, axis in self.axes.items():
             size = _size_on(axis, sizes, name)

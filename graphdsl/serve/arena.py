@@ -1,0 +1,165 @@
+"""The memory that the execs of a cache have by turns, one launch after the other, and whose it is.
+
+There are as many arenas as launches may overlap; in each an exec of every bucket has its device arrays. This module
+must not know what a request is.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphdsl.declare.operands import contiguous_strides
+from graphdsl.drivers.base import Driver, Handle
+from graphdsl.errors import ArenaError
+from graphdsl.run.blocks import DeviceBlock, freed_with
+from graphdsl.run.device_array import DeviceArray
+from graphdsl.serve.buckets import Bucket
+
+if TYPE_CHECKING:
+    from graphdsl.run.graph_exec import GraphExec
+
+
+class Stream:
+    """A stream that is destroyed with the last object that refers to it."""
+
+    def __init__(self, device: Driver) -> None:
+        self.handle: Handle = device.stream_create()
+        freed_with(self, device.stream_destroy, self.handle)
+
+    def __cuda_stream__(self) -> tuple[int, Handle]:
+        return 0, self.handle
+
+
+class Arena:
+    """One block of memory with the stream that launches in it go into, so that they follow each other.
+
+    It is freed with the last exec that lies in it, and the last output that somebody holds.
+
+    Parameters
+    ----------
+    device : Driver
+        Where it lies.
+    nbytes : int
+        What the largest of its execs needs.
+    number : int
+        Which of the arenas of a cache it is.
+
+    Attributes
+    ----------
+    memory : DeviceArray
+        The block, as bytes.
+    stream : Stream
+        Where launches go.
+    generation : int
+        How many launches there were.
+    last : Bucket or None
+        Of the last one.
+    astray : GraphExec or None
+        An exec with launches in streams of others, which nobody may have waited for.
+    holder : int or None
+        The thread that has it in a ``with`` block.
+    """
+
+    __slots__ = ("astray", "generation", "holder", "last", "memory", "number", "stream")
+
+    def __init__(self, device: Driver, nbytes: int, number: int) -> None:
+        self.number = number
+        self.stream = Stream(device)
+        handle = self.stream.handle
+        block, size = DeviceBlock(device, max(nbytes, 1)), (max(nbytes, 1),)
+        dtype, owner = np.dtype(np.uint8), (block, self.stream)
+        strides = contiguous_strides(size, 1)
+        self.memory = DeviceArray(device, block.address, size, strides, dtype, owner=owner, synchronize=lambda: handle)
+        self.generation = 0
+        self.last: Bucket | None = None
+        self.astray: GraphExec | None = None
+        self.holder: int | None = None
+
+    def require(self, generation: int, bucket: Bucket, name: str) -> None:
+        """Refuse to use what a launch left, if there was another one since.
+
+        Raises
+        ------
+        ArenaError
+            The message names the bucket, the operand, and the later launch.
+        """
+        if generation == self.generation:
+            return
+        raise ArenaError(
+            f"it was there until the next launch in its arena: launch {generation} left it, and since then there was "
+            f"launch {self.generation}, of bucket {self.last.name if self.last else None}",
+            bucket=bucket,
+            field=name,
+            remedy="Read it before the next launch, copy it out, or give the cache more arenas with concurrency=.",
+        )
+
+    def settle(self) -> None:
+        """Wait for launches that went elsewhere than into the stream of the arena."""
+        astray, self.astray = self.astray, None
+        if astray is not None:
+            astray.synchronize()
+
+    def hold(self) -> None:
+        """Note that this thread has it, and gives it back itself."""
+        self.holder = threading.get_ident()
+
+
+class Output(DeviceArray):
+    """A device array of an exec in an arena: it can be used until the next launch there, and is refused then."""
+
+    _arena: Arena
+    _told: tuple[int, Bucket, str]
+
+    @classmethod
+    def of(cls, array: DeviceArray, shape: tuple[int, ...], arena: Arena, told: tuple[int, Bucket, str]) -> Output:
+        """The first rows of an array of an exec; ``told`` is the launch that left them, its bucket, and the name."""
+        made = cls(
+            array.device,
+            array.address,
+            shape,
+            array.strides,
+            array.dtype,
+            owner=array,
+            synchronize=array._synchronize,
+            entering=array._entering,
+            readonly=array.readonly,
+        )
+        made._arena, made._told = arena, told
+        return made
+
+    def _enter(self, writes: bool) -> None:
+        self._require()
+        super()._enter(writes)
+
+    def _require(self) -> None:
+        self._arena.require(*self._told)
+
+    def view(self, shape: int | tuple[int, ...], dtype: Any, *, offset: int = 0) -> Output:
+        """See `DeviceArray.view`; the part can be used as long as the whole."""
+        part = super().view(shape, dtype, offset=offset)
+        return Output.of(part, part.shape, self._arena, self._told)
+
+    def copy_to_host(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """See `DeviceArray.copy_to_host`.
+
+        Raises
+        ------
+        ArenaError
+            If there was a launch in the arena since, or while it was copied.
+        """
+        self._require()
+        found = super().copy_to_host(out)
+        self._require()  # another thread may have launched meanwhile
+        return found
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        self._require()
+        return super().__cuda_array_interface__
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._require()
+        return super().__dlpack__(**options)

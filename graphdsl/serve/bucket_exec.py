@@ -1,0 +1,324 @@
+"""What a request gets of a cache: the exec of its bucket in a free arena, for as long as it is open.
+
+Inputs are padded on the way in, outputs cut to the real size on the way out. This module must not know how execs are
+found or built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphdsl.declare.operands import Buffer
+from graphdsl.declare.store import unknown_name
+from graphdsl.errors import GraphdslError, UpdateError
+from graphdsl.run.device_array import DeviceArray
+from graphdsl.serve.arena import Arena, Output
+from graphdsl.serve.padding import Padding, Sizes
+
+if TYPE_CHECKING:
+    from graphdsl.run.graph_exec import GraphExec
+    from graphdsl.serve.entries import Entry
+    from graphdsl.serve.graph_cache import GraphCache
+
+
+class Slot:
+    """The exec of a bucket in one arena, and what is known of it between requests.
+
+    Attributes
+    ----------
+    exec : GraphExec
+        The exec.
+    arena : Arena
+        Where its arrays lie.
+    sizes : mapping of str to int, or None
+        The real sizes that its params have; None if that is not known.
+    busy : bool
+        True if a launch of it may be in flight.
+    written : dict of str to mapping
+        The sizes with which each input was written last, of those that nobody else writes.
+    staged : dict of str to numpy.ndarray
+        For each input in device memory, what is copied there.
+    shared : frozenset of str
+        The inputs in host memory that nodes or others write, too.
+    """
+
+    __slots__ = ("arena", "busy", "exec", "shared", "sizes", "staged", "written")
+
+    def __init__(self, graph_exec: GraphExec, arena: Arena, shared: frozenset[str]) -> None:
+        self.exec = graph_exec
+        self.arena = arena
+        self.shared = shared
+        self.sizes: Sizes | None = None
+        self.busy = False
+        self.written: dict[str, Sizes] = {}
+        self.staged: dict[str, np.ndarray[Any, Any]] = {}
+
+    def wait(self) -> None:
+        """Wait for the launches of the exec."""
+        self.exec.synchronize()
+        self.busy = False
+
+
+class Run:
+    """An exec of a bucket, in the hands of one request; made by calling a `GraphCache`.
+
+    Until it is closed nobody else launches in its arena; as a context manager it is closed at the end. A launch goes on
+    behind that, and what it leaves can be read until the next launch in the arena. Runs are used by one thread at a
+    time. What `update` changes stays in the exec for the next request.
+
+    Attributes
+    ----------
+    bucket : Bucket
+        The sizes that the exec was built for.
+    sizes : dict of str to int
+        The sizes of the request.
+    exec : GraphExec
+        The exec itself, for all that is not said here: its host arrays are written and read as those of any exec. What
+        lies in its arena must not be used behind the next launch there; here that is refused.
+    """
+
+    __slots__ = ("_cache", "_entry", "_generation", "_open", "_queued", "_slot", "bucket", "exec", "sizes")
+
+    def __init__(self, cache: GraphCache, entry: Entry, number: int, sizes: dict[str, int], queued: float) -> None:
+        self._cache = cache
+        self._entry = entry
+        self._slot = slot = entry.slots[number]
+        self._open = True
+        self._queued = queued
+        self._generation = 0
+        self.bucket = entry.bucket
+        self.sizes = sizes
+        self.exec = slot.exec
+        if slot.sizes != sizes:
+            self._tell_sizes()
+        if slot.arena.astray is not None:
+            slot.arena.settle()
+
+    # Launching
+
+    def launch(self, stream: Any = None) -> None:
+        """Launch the graph; returns before it has run.
+
+        Parameters
+        ----------
+        stream : int or object, optional
+            A stream to launch into, as `GraphExec.launch` takes it; by default that of the arena. What was launched
+            in the arena before is waited for, here and by the next request.
+
+        Raises
+        ------
+        GraphdslError
+            If the run is closed.
+        DriverError
+            If the driver refuses.
+        """
+        slot = self._slot
+        if not self._open:
+            raise self._closed("launched")
+        arena = slot.arena
+        observer = self._cache.observer
+        began = perf_counter() if observer is not None else 0.0
+        if stream is not None:
+            self._leave_stream()
+        # First: who reads in another thread what the launch before has left asks again when it is done.
+        arena.generation = self._generation = arena.generation + 1
+        arena.last = self.bucket
+        slot.busy = True
+        self.exec.launch(stream)
+        if observer is not None:
+            observer.launched(self.bucket, perf_counter() - began, self._queued)
+            self._queued = 0.0
+
+    def _leave_stream(self) -> None:
+        """Wait for what was launched in the arena, since a launch elsewhere would not."""
+        arena = self._slot.arena
+        if arena.astray is None:
+            self.exec.device.stream_synchronize(arena.stream.handle)
+            arena.astray = self.exec
+
+    def synchronize(self) -> None:
+        """Wait for the launches of the exec; raises what went wrong in them, as `GraphExec.synchronize` does."""
+        self._slot.wait()
+
+    # Values
+
+    def update(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Change params and re-bind external memory of the exec, as `GraphExec.update` does.
+
+        They stay so for whoever gets the exec next; what belongs to a request is passed with each.
+        """
+        if not self._open:
+            raise self._closed("updated")
+        observer = self._cache.observer
+        began = perf_counter() if observer is not None else 0.0
+        self._slot.sizes = None  # a size may be among them
+        self.exec.update(values, **named)
+        if observer is not None:
+            observer.updated(self.bucket, perf_counter() - began)
+
+    def _tell_sizes(self) -> None:
+        """Give the params of the real sizes their values."""
+        slot, params = self._slot, self._cache.sizes
+        if params:
+            slot.sizes = None
+            slot.exec.update(**{param: self.sizes[axis] for axis, param in params.items()})
+        slot.sizes = self.sizes
+
+    # Inputs and outputs
+
+    def load(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Write inputs, the real rows of each, and fill the rest as the cache was told.
+
+        Launches of the exec that may read them are waited for first. Arrays of the host are written in place, those of
+        the device copied to. What was filled before is not filled again, unless it was real meanwhile.
+
+        Parameters
+        ----------
+        inputs : dict, optional
+            Arrays by name; for names that are no Python identifiers.
+        **named
+            Arrays of the real size, by the name of the operand.
+
+        Raises
+        ------
+        UpdateError
+            If an operand is none of the inputs of the cache.
+        DeclarationError
+            If the shape of one is not that of the request.
+        """
+        if not self._open:
+            raise self._closed("loaded")
+        observer = self._cache.observer
+        began = perf_counter() if observer is not None else 0.0
+        slot = self._slot
+        if slot.busy:
+            slot.wait()
+        for name, data in (named if inputs is None else {**inputs, **named}).items():
+            padding = self._cache.inputs.get(name)
+            if padding is None:
+                raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
+            self._load(name, data, padding)
+        if observer is not None:
+            observer.uploaded(self.bucket, perf_counter() - began)
+
+    def _load(self, name: str, data: Any, padding: Padding) -> None:
+        slot, array = self._slot, self.exec[name]
+        if isinstance(array, np.ndarray):
+            padding.write(array, data, self.sizes, before=slot.written.pop(name, None), name=name)
+            if name not in slot.shared:
+                slot.written[name] = self.sizes
+            return
+        if not isinstance(array, DeviceArray):
+            raise GraphdslError(
+                "inputs are arrays of the exec, or device arrays of this package",
+                bucket=self.bucket,
+                field=name,
+                value=f"an object of type {type(array).__name__}",
+                remedy="Copy into it by the means of its owner.",
+            )
+        staged = slot.staged.get(name)
+        if staged is None:
+            staged = slot.staged[name] = np.zeros(array.shape, array.dtype)
+        padding.write(staged, data, self.sizes, before=slot.written.pop(name, None), name=name)
+        slot.written[name] = self.sizes
+        if padding.fill is None and padding.scrap is None:  # nobody reads the rest, so that nothing is copied there
+            extents = padding.extents(array.shape, self.sizes, name=name)
+            _first_rows(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
+        else:
+            array.copy_from_host(staged)
+
+    def __getitem__(self, name: str) -> Any:
+        """What the last launch of the run has left in an operand, or the value of a param.
+
+        Parameters
+        ----------
+        name : str
+            Name of an operand; an output of the cache is cut to the real size.
+
+        Returns
+        -------
+        numpy.ndarray, Output, object or number
+            Of host memory of the exec a copy, once the launches are waited for. Of device memory in the arena an array
+            that can be used until the next launch there, and is refused then. All else as `GraphExec` gives it.
+
+        Raises
+        ------
+        ArenaError
+            If there was a launch in the arena since, of another request or of this one.
+        """
+        buffer = self.exec._plan.buffers.get(name) if isinstance(name, str) else None
+        padding = self._cache.cuts.get(name)
+        if not isinstance(buffer, Buffer) or (buffer.external and padding is None):
+            return self.exec[name]
+        if buffer.external:
+            return _cut(self.exec[name], padding, self.sizes, name)
+        if not self._generation:
+            raise GraphdslError(
+                "what an exec has of its own is undefined until the run has launched it",
+                bucket=self.bucket,
+                field=name,
+                remedy="Call launch() first; load() writes inputs.",
+            )
+        arena = self._slot.arena
+        arena.require(self._generation, self.bucket, name)
+        found = self.exec[name]
+        extents = tuple(found.shape) if padding is None else padding.extents(found.shape, self.sizes, name=name)
+        if isinstance(found, DeviceArray):
+            return Output.of(found, extents, arena, (self._generation, self.bucket, name))
+        self.exec.synchronize()
+        copied = found[tuple(map(slice, extents))].copy()
+        arena.require(self._generation, self.bucket, name)
+        return copied
+
+    # The end
+
+    def close(self) -> None:
+        """Give the exec and its arena back, without waiting for what was launched; closing twice is allowed."""
+        if self._open:
+            self._open = False
+            self._cache._give_back(self._entry, self._slot.arena)
+
+    def __enter__(self) -> Run:
+        self._slot.arena.hold()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Run of bucket {self.bucket.name}{'' if self._open else ', closed'}>"
+
+    def _closed(self, what: str) -> GraphdslError:
+        return GraphdslError(
+            f"the run is closed, and another request may have its arena: it cannot be {what}",
+            bucket=self.bucket,
+            field="run",
+            remedy="Ask the cache for another one.",
+        )
+
+
+def _first_rows(array: DeviceArray, extents: tuple[int, ...]) -> DeviceArray:
+    return DeviceArray(
+        array.device,
+        array.address,
+        extents,
+        array.strides,
+        array.dtype,
+        owner=array,
+        synchronize=array._synchronize,
+        entering=array._entering,
+        readonly=array.readonly,
+    )
+
+
+def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:
+    """The real part of memory of others."""
+    if padding is None:
+        return owner
+    if isinstance(owner, DeviceArray):
+        return _first_rows(owner, padding.extents(owner.shape, sizes, name=name))
+    return padding.slice(owner, sizes, name=name)

@@ -1,0 +1,389 @@
+"""Builds what a cache of graphs has, and gives it up: plans, arenas, the execs of buckets, within a number of bytes.
+
+This module must not hand anything to requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from threading import Condition, get_ident
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from graphdsl.compile.accesses import accesses
+from graphdsl.declare.expressions import Param
+from graphdsl.declare.nodes import buffers_of
+from graphdsl.declare.operands import Buffer
+from graphdsl.declare.store import unknown_name
+from graphdsl.errors import BuildError, DeclarationError, GraphdslError, RefusedError
+from graphdsl.forks import Lock, tell_of_forks
+from graphdsl.graph import Graph, default_device
+from graphdsl.run.blocks import size_text
+from graphdsl.serve.arena import Arena
+from graphdsl.serve.bucket_exec import Slot
+from graphdsl.serve.buckets import Bucket, Buckets
+from graphdsl.serve.costs import exec_nbytes
+from graphdsl.serve.counts import Counts
+from graphdsl.serve.entries import Entries, Entry, close_all
+from graphdsl.serve.events import Observer
+from graphdsl.serve.once import Once
+from graphdsl.serve.padding import Padding
+from graphdsl.serve.swap import Shared, redeclare_all
+
+if TYPE_CHECKING:
+    from graphdsl.drivers.base import Driver
+    from graphdsl.plan import Lanes, Plan
+    from graphdsl.run.graph_exec import GraphExec
+
+_logger = logging.getLogger("graphdsl")
+
+SLOW = 0.05
+"""Seconds; an instantiation that takes longer is logged, and a warning where a request waited for it."""
+
+UNUSABLE = "an update left an exec unusable"
+"""Why execs are given up that cannot be launched any more."""
+
+
+class CacheBuild:
+    """What a cache consists of; `GraphCache` is one."""
+
+    def __init__(
+        self,
+        build: Callable[..., Graph],
+        buckets: Buckets,
+        device: Driver | None = None,
+        *,
+        inputs: Mapping[str, Padding] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, str] | None = None,
+        concurrency: int = 1,
+        max_bytes: int | None = None,
+        fallback: Callable[..., Any] | None = None,
+        patience: float | None = 60.0,
+        observer: Observer | None = None,
+        lanes: Lanes = "auto",
+    ) -> None:
+        _require(callable(build), "build", build, "a function of the sizes of a bucket that gives its graph")
+        _require(isinstance(buckets, Buckets), "buckets", buckets, "what graphdsl.Buckets gives")
+        _require(type(concurrency) is int and concurrency > 0, "concurrency", concurrency, "a positive integer")
+        for name, padding in (inputs or {}).items():
+            _require(isinstance(padding, Padding), f"inputs[{name!r}]", padding, "a graphdsl.Padding")
+        for axis in sizes or {}:
+            if axis not in buckets.sizes:
+                raise unknown_name(axis, buckets.sizes, "axis of the buckets", DeclarationError)
+        self.build = build
+        self.buckets = buckets
+        self.device = default_device() if device is None else device
+        self.inputs = dict(inputs or {})
+        self.outputs = dict(outputs or {})
+        self.cuts = {name: Padding(axes) for name, axes in self.outputs.items()}
+        """How outputs are cut, by name."""
+        self.sizes = dict(sizes or {})
+        self.concurrency = concurrency
+        self.max_bytes = max_bytes
+        self.fallback = fallback
+        self.patience = patience
+        self.observer = observer
+        self._lanes: Lanes = lanes
+        self._changed = Condition()
+        self._once = Once(self._changed)
+        self._entries = Entries(max_bytes)
+        self._arenas: list[Arena] = []
+        self._free: deque[Arena] = deque()
+        self._counts = Counts()
+        self._owners: dict[str, Any] = {}
+        self._shared: dict[str, Shared] = {}
+        self._swapped: list[GraphExec] = []
+        self._swapping = Lock()
+        self._graphs: dict[Bucket, Graph] = {}
+        self._planned: tuple[int, dict[Bucket, int]] | None = None
+        self._built: set[Bucket] = set()
+        self._closed = False
+        tell_of_forks(self)
+
+    # Building
+
+    @property
+    def arena_nbytes(self) -> int:
+        """Bytes of one arena: of the arrays of the bucket that has most. Known before one is allocated.
+
+        The first use of this, or the first request, declares and plans the graphs of all buckets.
+        """
+        return self._needs()[0]
+
+    def _needs(self) -> tuple[int, dict[Bucket, int]]:
+        """Bytes of an arena, and of an exec of each bucket."""
+        while self._planned is None:
+            self._once.do(None, self._plan_all)
+        return self._planned
+
+    def _plan_all(self) -> None:
+        if self._planned is not None:
+            return
+        arena, needs, graphs = 0, {}, {}
+        for bucket in self.buckets:
+            graph = graphs[bucket] = self._declared(bucket)
+            with _about(bucket):
+                made = graph.plan(self.device)
+            arena = max(arena, made.nbytes_on(self.device.ordinal))
+            needs[bucket] = self.concurrency * exec_nbytes(made)
+        self._graphs = graphs  # until their execs are built
+        self._planned = arena, needs
+
+    def _declared(self, bucket: Bucket) -> Graph:
+        """What `build` gives, if it is a graph with the operands that the cache was told of."""
+        try:
+            graph = self.build(**bucket)
+        except GraphdslError as problem:
+            problem.about(bucket=bucket)
+            raise
+        except Exception as problem:
+            raise BuildError(
+                f"build raised {type(problem).__name__}: {problem}",
+                bucket=bucket,
+                remedy="See the exception before it.",
+            ) from problem
+        if not isinstance(graph, Graph):
+            raise BuildError(
+                "build gives the graph of a bucket",
+                bucket=bucket,
+                field="build",
+                value=f"{graph!r} of type {type(graph).__name__}",
+                remedy="Return a graphdsl.Graph.",
+            )
+        with _about(bucket):
+            self._require_operands(graph, bucket)
+        return graph
+
+    def _require_operands(self, graph: Graph, bucket: Bucket) -> None:
+        buffers = {name: each for name, each in graph.operands.items() if isinstance(each, Buffer)}
+        for name, padding in [*self.inputs.items(), *self.cuts.items()]:
+            if name not in buffers:
+                raise unknown_name(name, buffers, "array", DeclarationError)
+            padding.check(name, buffers[name].shape, buffers[name].dtype, bucket)  # type: ignore[arg-type]
+        for name, buffer in buffers.items():
+            if buffer.external and name not in self._shared:
+                self._shared[name] = Shared.of(buffer)
+        params = {name: each for name, each in graph.operands.items() if isinstance(each, Param)}
+        for param in self.sizes.values():
+            if param not in params:
+                raise unknown_name(param, params, "param", DeclarationError)
+
+    def _make(self, bucket: Bucket, warming: bool) -> None:
+        """Build the execs of a bucket, unless they are there."""
+        with self._changed:
+            if bucket in self._entries.by_bucket:
+                return
+        arena_nbytes, needs = self._needs()
+        nbytes = needs[bucket]
+        self._make_room(bucket, nbytes, self.concurrency * arena_nbytes, warming)
+        try:
+            began = perf_counter()
+            slots = self._instantiated(bucket, self._arenas_there(bucket, arena_nbytes))
+            seconds = perf_counter() - began
+        except BaseException:
+            with self._changed:
+                self._entries.nbytes -= nbytes
+                self._drop_arenas_if_unused()
+                self._changed.notify_all()
+            raise
+        why = "warm-up" if warming else "a request"
+        with self._changed:
+            self._entries.add(Entry(bucket, slots, nbytes))
+            self._built.add(bucket)
+            self._counts.add("instantiate", why)
+        if seconds > SLOW:
+            level = logging.INFO if warming else logging.WARNING
+            _logger.log(level, "bucket %s: its graph took %.0f ms to build for %s", bucket.name, 1000 * seconds, why)
+        if self.observer is not None:
+            self.observer.instantiated(bucket, seconds, nbytes)
+
+    def _make_room(self, bucket: Bucket, nbytes: int, arenas: int, warming: bool) -> None:
+        """Count the bytes of what is to be built; gives up what was not used for longest."""
+        given_up = []
+        with self._changed:
+            self._entries.require_possible(bucket, nbytes, arenas)
+            more = nbytes if self._arenas else nbytes + arenas
+            while not self._entries.has_room(more):
+                entry = None if warming else self._entries.least_used()
+                if entry is not None:
+                    self._entries.remove(entry)
+                    self._counts.add("evict", "room for another bucket")
+                    given_up.append(entry)
+                elif warming or not self._wait_for(lambda: self._entries.least_used() is not None):
+                    raise RefusedError(
+                        f"there is no room for {size_text(nbytes)} more: {self._who()}",
+                        reason="no room for its execs",
+                        bucket=bucket,
+                        field="max_bytes",
+                        value=self.max_bytes,
+                        remedy="Allow more bytes, or close runs earlier.",
+                    )
+                self._require_open()
+            self._entries.nbytes += nbytes
+        self._end(given_up, f"room for bucket {bucket.name}")
+
+    def _arenas_there(self, bucket: Bucket, nbytes: int) -> list[Arena]:
+        """The arenas; they are allocated for the first bucket that is built."""
+        with self._changed:
+            self._require_open()
+            if not self._arenas:
+                with _about(bucket):
+                    made = [Arena(self.device, nbytes, number) for number in range(self.concurrency)]
+                self._arenas = made
+                self._free.extend(made)
+                self._entries.nbytes += nbytes * len(made)
+            return self._arenas
+
+    def _instantiated(self, bucket: Bucket, arenas: list[Arena]) -> tuple[Slot, ...]:
+        """An exec in each arena."""
+        graph = self._graphs.pop(bucket, None) or self._declared(bucket)
+        owners = {name: owner for name, owner in self._owners.items() if name in graph.operands}
+        with _about(bucket), ExitStack() as made:
+            first, *others = arenas
+            given: dict[str, Any] = {"arena": first.memory, "stream": first.stream, "owners": owners}
+            exe = made.enter_context(graph.instantiate(self.device, lanes=self._lanes, **given))
+            execs = [exe]
+            execs += [made.enter_context(exe.clone(arena=each.memory, stream=each.stream)) for each in others]
+            shared = _written_by_others(exe._plan, self.inputs)
+            redeclare_all([graph], owners)
+            made.pop_all()
+        return tuple(Slot(exe, arena, shared) for exe, arena in zip(execs, arenas, strict=True))
+
+    # Giving up
+
+    def _end(self, entries: list[Entry], why: str) -> None:
+        """Close execs that no request can get any more; waits for what is in flight."""
+
+        def forgive(entry: Entry, problem: GraphdslError) -> None:
+            _logger.error("bucket %s: nobody was told, and its execs are given up: %s", entry.bucket.name, problem)
+
+        for entry in entries:
+            close_all([entry], forgive)
+            if self.observer is not None:
+                self.observer.evicted(entry.bucket, entry.nbytes, why)
+
+    def clear(self) -> None:
+        """Give up the execs that no request has, and the arenas if no exec is left; what is in flight is waited for."""
+        with self._changed:
+            idle = [entry for entry in self._entries if not entry.pins]
+            for entry in idle:
+                self._entries.remove(entry)
+                self._counts.add("evict", "clear")
+        self._end(idle, "clear")
+        with self._changed:
+            self._drop_arenas_if_unused()
+
+    def _drop_arenas_if_unused(self) -> None:
+        """Give the arenas back if no exec is left in them, and no other thread builds one."""
+        if not self._entries.by_bucket and self._once.alone and len(self._free) == len(self._arenas):
+            self._drop_arenas()
+
+    def _drop_arenas(self) -> None:
+        self._entries.nbytes -= sum(arena.memory.nbytes for arena in self._arenas)
+        self._arenas = []
+        self._free.clear()
+
+    # Arenas
+
+    def _free_arena(self) -> Arena:
+        """The arena that was given back first; waits for one. The lock is held."""
+        if not self._free and self._holds_all():
+            raise RefusedError(
+                "all arenas are in with blocks of this thread, which would wait for itself",
+                reason="the thread holds all arenas",
+                field="concurrency",
+                value=self.concurrency,
+                remedy="Leave one of the blocks, or give the cache more concurrency.",
+            )
+        if not self._wait_for(lambda: bool(self._free)):
+            raise RefusedError(
+                f"no arena became free in {self.patience} seconds: {self._who()}",
+                reason="no arena was free",
+                field="concurrency",
+                value=self.concurrency,
+                remedy="Close runs as soon as they are launched and read, or give the cache more concurrency.",
+            )
+        self._require_open()
+        return self._free.popleft()
+
+    def _holds_all(self) -> bool:
+        me = get_ident()
+        return bool(self._arenas) and all(arena.holder == me for arena in self._arenas)
+
+    def _who(self) -> str:
+        """What requests have now."""
+        names = [f"{each.pins} of bucket {each.bucket.name}" for each in self._entries if each.pins]
+        return f"requests open or waiting: {', '.join(names) or 'none'}"
+
+    def _wait_for(self, condition: Callable[[], bool]) -> bool:
+        """Wait with the lock until something holds, or patience ends; gives whether it does."""
+        return self._changed.wait_for(lambda: condition() or self._closed, self.patience)
+
+    def _give_back(self, entry: Entry, arena: Arena) -> None:
+        """End a request; an exec that it left unusable is given up."""
+        unusable = not entry.slots[arena.number].exec.usable
+        with self._changed:
+            arena.holder = None
+            if unusable and not entry.lost:
+                entry.lost = True
+                self._entries.remove(entry)
+                self._counts.add("evict", UNUSABLE)
+            self._free.append(arena)
+            ended = self._unpin(entry)
+        if ended:
+            self._end([entry], UNUSABLE)
+        if self._swapped:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let go of memory that was swapped out, once no launch can use it any more."""
+        execs = self._swapped
+        self._swapped = [each for each in execs if each.usable and not each.release_replaced()]
+
+    def _unpin(self, entry: Entry) -> bool:
+        """Note that a request does not need execs any more; True if nobody does, and they are to be closed."""
+        entry.pins -= 1
+        self._changed.notify_all()
+        return entry.lost and not entry.pins
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise GraphdslError("the cache is closed", field="cache", remedy="Make another one.")
+
+    def after_fork(self) -> None:
+        """In a forked child: locks are open, and nothing is being built."""
+        self._changed = Condition()
+        self._once = Once(self._changed)
+
+
+def _require(right: bool, field: str, value: Any, rule: str) -> None:
+    if not right:
+        raise DeclarationError(
+            f"this is {rule}", field=field, value=repr(value), remedy="See the docstring of graphdsl.GraphCache."
+        )
+
+
+@contextmanager
+def _about(bucket: Bucket) -> Iterator[None]:
+    """Around what is done for a bucket: errors name it."""
+    try:
+        yield
+    except GraphdslError as problem:
+        problem.about(bucket=bucket)
+        raise
+
+
+def _written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:
+    """The inputs that a graph writes, too, or whose memory others have."""
+    written = {
+        access.array.buffer.name
+        for node in made.nodes
+        if any(buffer.name in inputs for buffer in buffers_of(node))
+        for access in accesses(node)
+        if access.writes
+    }
+    return frozenset(name for name in inputs if name in written or made.buffers[name].external)

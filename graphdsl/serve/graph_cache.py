@@ -1,0 +1,431 @@
+"""A cache of graphs: for each bucket of sizes an exec in every arena, built when it is first needed, or before.
+
+A request is bucketed, gets the exec in a free arena, and gives it back. This module must not launch anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from graphdsl.errors import BucketError, GraphdslError, RefusedError
+from graphdsl.run.blocks import size_text
+from graphdsl.serve.arena import Arena
+from graphdsl.serve.bucket_exec import Run
+from graphdsl.serve.buckets import Bucket
+from graphdsl.serve.cache_build import UNUSABLE, CacheBuild
+from graphdsl.serve.counts import PADDED, Counts, Event
+from graphdsl.serve.entries import Entry, close_all
+from graphdsl.serve.swap import Place, Swap, copy_in_place, is_external, rebind, redeclare_all, require_names
+
+_logger = logging.getLogger("graphdsl")
+
+Progress = Callable[[int, int, Bucket], None]
+"""Is told how many buckets are done, how many there are, and which comes next."""
+
+
+class GraphCache(CacheBuild):
+    """Graphs for buckets of sizes, on a device.
+
+    Parameters
+    ----------
+    build : callable
+        Takes the sizes of a bucket as keywords and gives its `Graph`, a new one each time: the cache takes it over. It
+        may be called more than once for a bucket. Memory that graphs share, such as weights, comes in as external
+        operands.
+    buckets : Buckets
+        The sizes.
+    device : Driver, optional
+        Where graphs run; by default as `Graph.instantiate` chooses it.
+    inputs : dict of str to Padding, optional
+        The operands that `Run.load` writes, and how each is padded.
+    outputs : dict, optional
+        The operands that are cut to the real size when they are read, with their axes as `Padding` takes them.
+    sizes : dict of str to str, optional
+        For axes whose real size nodes need, the param that gets it.
+    concurrency : int
+        How many requests may be open at once: so many arenas there are, and so many execs of each bucket.
+    max_bytes : int, optional
+        What arenas and execs may take, as `nbytes` counts it; the execs of the bucket that was not used for longest are
+        given up for those of another one. By default there is no limit.
+    fallback : callable, optional
+        Is given the sizes of a request that gets nothing here, as keywords; what it gives is what the request gets.
+    patience : float, optional
+        Seconds that a request waits for a free arena, or for room, before it gets nothing; None for ever.
+    observer : Observer, optional
+        Is told of what happens.
+    lanes : int, "auto" or None
+        As `Graph.instantiate` takes it.
+
+    Attributes
+    ----------
+    build, buckets, device, inputs, outputs, sizes, concurrency, max_bytes, fallback, patience, observer
+        As given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import graphdsl as gd
+    >>> from graphdsl import kernels
+    >>> def build(batch):
+    ...     g = gd.Graph("squares")
+    ...     raw, x = g.host_array("raw", batch, "f4"), g.device_array("x", batch, "f4")
+    ...     y, out = g.device_array("y", batch, "f4"), g.host_array("out", batch, "f4")
+    ...     with g.sequence():
+    ...         g.memcpy(x, raw, name="load")
+    ...         g.kernel(kernels.square, grid=1, block=batch, args=(x, y), name="square")
+    ...         g.memcpy(out, y, name="store")
+    ...     return g
+    >>> cache = gd.GraphCache(
+    ...     build,
+    ...     gd.Buckets(batch=[1, 4, 8]),
+    ...     gd.emulator(),
+    ...     inputs={"raw": gd.Padding("batch", fill=0)},
+    ...     outputs={"out": "batch"},
+    ... )
+    >>> with cache(batch=3) as run:
+    ...     run.load(raw=[1, 2, 3])
+    ...     run.launch()
+    ...     print(run.bucket.name, run["out"])
+    batch=4 [1. 4. 9.]
+    >>> cache.counts.miss, cache.counts.padded
+    (1, 1)
+    >>> cache.close()
+    """
+
+    # Requests
+
+    def __call__(self, **sizes: int) -> Run:
+        """The exec of the bucket of a request, in a free arena: a context manager, see `Run`.
+
+        Parameters
+        ----------
+        **sizes : int
+            The real size on each axis.
+
+        Returns
+        -------
+        Run
+            Or what ``fallback`` gives.
+
+        Raises
+        ------
+        BucketError
+            If the request is larger than the largest bucket, and there is no fallback.
+        RefusedError
+            If no arena was free for as long as the cache is patient, or the execs would take too many bytes.
+        GraphdslError
+            What building the graph raised; the message names the bucket.
+        """
+        try:
+            bucket = self.buckets.of(**sizes)
+        except BucketError as problem:
+            return self._turned_down(sizes, f"larger than the largest bucket on {problem.axis}", problem)
+        padded = not bucket.is_exactly(sizes)
+        arena, queued, hit = None, 0.0, True
+        with self._changed:
+            entry = self._entries.by_bucket.get(bucket)
+            if entry is not None and self._free:
+                arena = self._free.popleft()
+                self._entries.pin(entry)
+                self._counts.add_hit(padded)
+        if arena is None or entry is None:
+            try:
+                entry, arena, queued, hit = self._waited(bucket, padded)
+            except RefusedError as problem:
+                return self._turned_down(sizes, problem.reason, problem.about(bucket=bucket))
+        try:
+            if self.observer is not None and hit:
+                self.observer.hit(bucket, sizes)
+            return Run(self, entry, arena.number, sizes, queued)
+        except BaseException:
+            self._give_back(entry, arena)
+            raise
+
+    def _waited(self, bucket: Bucket, padded: bool) -> tuple[Entry, Arena, float, bool]:
+        """The same where execs have to be built, or an arena waited for: with the seconds, and whether they were there.
+
+        Building does not count as waiting.
+        """
+        hit, queued = True, 0.0
+        while True:
+            with self._changed:
+                self._require_open()
+                entry = self._entries.by_bucket.get(bucket)
+                if entry is not None:
+                    self._entries.pin(entry)
+                    began = perf_counter()
+                    try:
+                        arena = self._free_arena()
+                    except BaseException:
+                        if self._unpin(entry):
+                            self._end([entry], UNUSABLE)
+                        raise
+                    queued += perf_counter() - began
+                    if entry.lost:  # while this one waited, another request left an exec of it unusable
+                        self._free.append(arena)
+                        if self._unpin(entry):
+                            self._end([entry], UNUSABLE)
+                        continue
+                    if hit:
+                        self._counts.add_hit(padded)
+                    elif padded:
+                        self._counts.add(*PADDED)
+                    return entry, arena, queued, hit
+                if hit:
+                    hit = False
+                    why = "given up before" if bucket in self._built else "the first request of the bucket"
+                    self._counts.add("miss", why)
+            if self.observer is not None:
+                self.observer.miss(bucket)
+            self._once.do(bucket, partial(self._make, bucket, warming=False))
+
+    def _turned_down(self, sizes: Mapping[str, int], why: str, problem: GraphdslError) -> Run:
+        """What a request gets that gets nothing here: what the fallback gives, whatever that is."""
+        event: Event = "refused" if self.fallback is None else "fallback"
+        with self._changed:
+            self._counts.add(event, why)
+        if self.fallback is None:
+            if self.observer is not None:
+                self.observer.refused(sizes, why)
+            raise problem
+        if self.observer is not None:
+            self.observer.fell_back(sizes, why)
+        found: Run = self.fallback(**sizes)
+        return found
+
+    # Before requests
+
+    def warm_up(self, progress: bool | Progress = False) -> tuple[Bucket, ...]:
+        """Build the execs of all buckets, the largest first, as far as ``max_bytes`` lets it; gives those built.
+
+        Parameters
+        ----------
+        progress : bool or callable
+            True for a progress bar in the terminal; or what is told how many are done, how many there are, and which
+            comes next.
+
+        Raises
+        ------
+        GraphdslError
+            What building a graph raised; the buckets before it stay.
+        """
+        buckets, made = list(self.buckets), []
+        with _shown(progress) as tell:
+            for done, bucket in enumerate(buckets):
+                tell(done, len(buckets), bucket)
+                if bucket in self._entries.by_bucket:
+                    continue
+                try:
+                    self._once.do(bucket, partial(self._make, bucket, warming=True))
+                except RefusedError as problem:
+                    _logger.info("%d of %d buckets are warm: %s", done, len(buckets), problem)
+                    break
+                made.append(bucket)
+        return tuple(made)
+
+    # Shared memory
+
+    def swap(
+        self, owners: Mapping[str, Any] | None = None, /, *, in_place: bool = False, **named: Any
+    ) -> tuple[Swap, ...]:
+        """Put other memory, such as new weights, in the place of external buffers of all graphs, or of none.
+
+        Requests that are open are waited for, and those that come meanwhile wait; launches in flight end with what they
+        began with. Execs that are built later get the new memory, whatever ``build`` declares. The memory before is let
+        go of once no launch can use it.
+
+        Parameters
+        ----------
+        owners : dict, optional
+            New owners by name; for names that are no Python identifiers.
+        in_place : bool
+            Copy into the memory that is there, and bind nothing. Launches in flight are waited for then.
+        **named
+            New owners of memory, by the name of the operand: of the shape, dtype and strides of the old.
+
+        Returns
+        -------
+        tuple of Swap
+            For each buffer in how many execs it was swapped, and how long all of it took; printed, it says so in words.
+
+        Raises
+        ------
+        UpdateError
+            If a name is unknown, the memory differs in kind, or another buffer lies in the memory that was to go.
+        DriverError
+            If the driver refuses. In both cases all execs have what they had; the message names the bucket and the
+            node. Copies in place that came before one that failed stay.
+        RefusedError
+            If requests stay open for longer than the cache is patient, or one is open in this thread.
+        """
+        given = named if owners is None else {**owners, **named}
+        self._needs()
+        require_names(given, self._shared)
+        with self._swapping, self._alone():
+            began = perf_counter()
+            places = [Place(entry.bucket, slot.exec) for entry in self._entries for slot in entry.slots]
+            try:
+                kept = self._swap(places, given, in_place)
+            except BaseException:
+                self._drop_unusable()
+                raise
+            self._owners.update(kept)
+            redeclare_all(self._graphs.values(), kept)
+            self._swapped += [place.exec for place in places]
+            self._let_go()
+            seconds = perf_counter() - began
+        done = tuple(self._said(name, places, in_place, seconds) for name in given)
+        if self.observer is not None:
+            for each in done:
+                self.observer.swapped(each.name, each.execs, seconds)
+        return done
+
+    def _swap(self, places: list[Place], given: Mapping[str, Any], in_place: bool) -> dict[str, Any]:
+        """Swap in all execs or none; gives what execs that are built later are bound to."""
+        if in_place:
+            copy_in_place(places, given, self.device, self._arenas[0].stream.handle if self._arenas else 0)
+            return {name: each.exec[name] for name in given for each in places if is_external(each.exec, name)}
+        for name, owner in given.items():
+            self._shared[name].require_alike(name, owner)
+        rebind(places, given)
+        return dict(given)
+
+    def _said(self, name: str, places: list[Place], in_place: bool, seconds: float) -> Swap:
+        having = [each for each in places if is_external(each.exec, name)]
+        buckets = len({each.bucket for each in having})
+        return Swap(name, in_place, buckets, len(having), self._shared[name].nbytes, seconds)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Around what nobody may launch or build during: waits until no request is open."""
+        taken: list[Arena] = []
+
+        def has_all() -> bool:
+            taken.extend(self._free)  # those that come next get none
+            self._free.clear()
+            return len(taken) == len(self._arenas)
+
+        with self._changed:
+            if any(arena.holder == get_ident() for arena in self._arenas):
+                raise RefusedError(
+                    "a request is open in this thread, which would wait for itself",
+                    reason="the thread has a request open",
+                    field="cache",
+                    remedy="Swap outside of the with block.",
+                )
+            self._once.held = True
+            try:
+                if not (self._wait_for(lambda: self._once.idle) and self._wait_for(has_all)):
+                    raise RefusedError(
+                        f"no arena may be in use, and in {self.patience} seconds not all became free: {self._who()}",
+                        reason="requests stayed open",
+                        field="cache",
+                        remedy="Close runs as soon as they are launched and read.",
+                    )
+                self._require_open()
+            except BaseException:
+                self._resume(taken)
+                raise
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._resume(taken)
+
+    def _resume(self, taken: list[Arena]) -> None:
+        self._once.held = False
+        self._free.extend(taken)
+        self._changed.notify_all()
+
+    def _drop_unusable(self) -> None:
+        """Give up execs that a swap has left undefined."""
+        with self._changed:
+            lost = [entry for entry in self._entries if not all(slot.exec.usable for slot in entry.slots)]
+            for entry in lost:
+                entry.lost = True
+                self._entries.remove(entry)
+                self._counts.add("evict", UNUSABLE)
+        self._end([entry for entry in lost if not entry.pins], UNUSABLE)
+
+    # The end
+
+    def close(self) -> None:
+        """Wait for what is in flight and give all up; closing twice is allowed.
+
+        Raises
+        ------
+        GraphdslError
+            If a request is open, or a graph is being built; nothing is given up then.
+        DriverError
+            If a launch failed that nobody has waited for.
+        """
+        with self._changed:
+            if not self._once.idle or any(entry.pins for entry in self._entries):
+                raise GraphdslError(
+                    f"a cache is closed when nobody uses it, and there are {self._who()}",
+                    field="cache",
+                    remedy="Close the runs first.",
+                )
+            self._closed = True
+            entries = list(self._entries)
+            for entry in entries:
+                self._entries.remove(entry)
+            self._drop_arenas()
+            self._graphs.clear()
+            self._owners.clear()
+            self._changed.notify_all()
+        failures: list[GraphdslError] = []
+        close_all(entries, lambda entry, problem: failures.append(problem.about(bucket=entry.bucket)))
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> GraphCache:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(GraphdslError) if kind else nullcontext():
+            self.close()
+
+    # Looking
+
+    @property
+    def counts(self) -> Counts:
+        """What has happened so far, and why."""
+        with self._changed:
+            return self._counts.copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arenas and of all execs: `costs.NODE_NBYTES` a node, and their host memory."""
+        return self._entries.nbytes
+
+    @property
+    def built(self) -> tuple[Bucket, ...]:
+        """The buckets whose execs are there, the one first that would be given up first."""
+        with self._changed:
+            return tuple(each.bucket for each in sorted(self._entries, key=lambda each: each.used))
+
+    def __repr__(self) -> str:
+        there = f"{len(self._entries.by_bucket)} of {len(self.buckets)} buckets built"
+        return f"<GraphCache on {self.device.name}: {there}, {size_text(self.nbytes)}>"
+
+
+@contextmanager
+def _shown(progress: bool | Progress) -> Iterator[Progress]:
+    """What is told how far a warm-up is."""
+    if progress is False:
+        yield lambda done, total, bucket: None
+    elif progress is True:
+        from rich.progress import Progress as Bar
+
+        with Bar(transient=True) as bar:
+            task = bar.add_task("building graphs")
+            yield lambda done, total, bucket: bar.update(task, completed=done, total=total, description=bucket.name)
+    else:
+        yield progress

@@ -1,0 +1,115 @@
+"""Faults at every driver call of a cache in turn: nothing leaks, nothing half-made stays, the next request works."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import graphdsl as gd
+from tests.serve.graphs import ask, cache_of, rows, scaled, weight_of
+
+OUT_OF_MEMORY = 2
+ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
+
+
+def made(device):
+    """A cache of two arenas whose weights are there."""
+    return cache_of(device, (2, 4), build=scaled(weight_of(device, 2.0)), concurrency=2)
+
+
+def steps() -> list[tuple[str, int]]:
+    """The driver calls of the first request of a cache, each with how many there were before of its kind."""
+    device = gd.emulator()
+    with made(device) as cache:
+        device.history.clear()
+        ask(cache, 3)
+        calls = list(device.history)
+    return [(call, calls[:number].count(call)) for number, call in enumerate(calls)]
+
+
+STEPS = steps()
+
+
+def test_all_kinds_of_calls_are_tried():
+    tried = {call for call, _ in STEPS}
+    assert {*ALLOCATIONS, "cuStreamCreate", "cuGraphInstantiateWithParams", "cuGraphLaunch", "cuGraphUpload"} <= tried
+    assert sum(call == "cuMemAlloc" for call, _ in STEPS) == 2, "one for each arena, none for an exec"
+
+
+def fault(call: str, after: int) -> None:
+    device = gd.emulator()
+    with made(device) as cache:
+        gc.collect()
+        before = device.live
+        device.fail_next(call, OUT_OF_MEMORY, after=after)
+        with pytest.raises(gd.DriverError) as caught:
+            ask(cache, 3)
+        assert (caught.value.call, caught.value.code) == (call, OUT_OF_MEMORY)
+        said = str(caught.value)
+        del caught  # its traceback has frames, and those the cache
+        if not cache.built:  # what failed was building, and not the request behind it
+            assert said.startswith("bucket batch=4"), said
+            gc.collect()
+            assert device.live == before
+            assert cache.nbytes == 0
+        assert np.array_equal(ask(cache, 3), 2 * rows(3))
+        assert np.array_equal(ask(cache, 2), 2 * rows(2))
+        assert len(cache.built) == 2
+    del cache
+    gc.collect()
+    assert {kind: count for kind, count in device.live.items() if count} == {}
+
+
+def test_a_failure_at_every_driver_call_in_turn():
+    for call, after in STEPS:
+        try:
+            fault(call, after)
+        except BaseException as problem:
+            raise AssertionError(f"with call {after} of {call} failing") from problem
+
+
+def test_an_exception_in_build_leaves_what_was_there():
+    device = gd.emulator()
+    weight = weight_of(device, 2.0)
+    right, failing = scaled(weight), set()
+
+    def build(batch):
+        if batch in failing:
+            raise RuntimeError(f"no graph of {batch}")
+        return right(batch)
+
+    with cache_of(device, build=build) as cache:
+        ask(cache, 4)
+        cache._graphs.clear()  # else the graph that was planned is built
+        before, nbytes = device.live, cache.nbytes
+        failing.add(2)
+        for _ in range(2):
+            with pytest.raises(
+                gd.BuildError, match="bucket batch=2: build raised RuntimeError: no graph of 2"
+            ) as caught:
+                ask(cache, 2)
+        assert isinstance(caught.value.__cause__, RuntimeError)
+        del caught
+        gc.collect()
+        assert (device.live, cache.nbytes) == (before, nbytes)
+        assert [bucket["batch"] for bucket in cache.built] == [4]
+        failing.clear()
+        assert np.array_equal(ask(cache, 2), 2 * rows(2))
+
+
+def test_an_interrupt_in_build_lets_the_next_one_try():
+    device = gd.emulator()
+    right, tries = scaled(weight_of(device, 2.0)), []
+
+    def build(batch):
+        tries.append(batch)
+        if len(tries) == 1:
+            raise KeyboardInterrupt
+        return right(batch)
+
+    with cache_of(device, build=build) as cache:
+        with pytest.raises(KeyboardInterrupt):
+            cache(batch=1)
+        assert np.array_equal(ask(cache, 1), 2 * rows(1))

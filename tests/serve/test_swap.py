@@ -1,0 +1,222 @@
+"""Weights are swapped in all execs of a cache or in none, and nothing keeps the old memory."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import graphdsl as gd
+from tests.serve.graphs import WIDTH, ask, cache_of, rows, scaled, weight_of
+
+OUT_OF_MEMORY = 2
+
+
+class Weights:
+    """A `build` that forgets its weights: what keeps them then are graphs and execs alone."""
+
+    def __init__(self, device, value: float) -> None:
+        self.device = device
+        self.owner = weight_of(device, value)
+        self.address = self.owner.address
+
+    def __call__(self, batch):
+        owner = weight_of(self.device, -1.0) if self.owner is None else self.owner
+        return scaled(owner)(batch)
+
+
+@pytest.fixture
+def device():
+    return gd.emulator()
+
+
+@pytest.fixture
+def build(device):
+    return Weights(device, 2.0)
+
+
+def is_allocated(device, address: int) -> bool:
+    gc.collect()
+    return bool(device.live) and any(start <= address < start + nbytes for start, nbytes in device.allocations)
+
+
+def test_every_exec_gets_the_new_memory_and_the_old_is_freed(device, build):
+    with cache_of(device, build=build, concurrency=2) as cache:
+        assert (ask(cache, 1) == 2 * rows(1)).all()
+        assert (ask(cache, 3) == 2 * rows(3)).all()
+        (done,) = cache.swap(w=weight_of(device, 3.0))
+        assert (done.name, done.buckets, done.execs, done.in_place) == ("w", 2, 4, False)
+        assert done.nbytes == 4 * WIDTH
+        assert "4 execs of 2 buckets" in str(done)
+        build.owner = None
+        assert not is_allocated(device, build.address), "launches that read it would fault now"
+        for count in (1, 2, 3, 4):  # the bucket of two rows is built now
+            for _ in range(2):  # in both arenas
+                assert (ask(cache, count) == 3 * rows(count)).all()
+        new = cache.swap({"w": weight_of(device, 4.0)})
+        assert new[0].execs == 6
+        assert (ask(cache, 2) == 4 * rows(2)).all()
+
+
+def test_the_memory_before_goes_with_each_swap(device, build):
+    with cache_of(device, build=build) as cache:
+        cache.warm_up()
+        before = device.live["allocations"]
+        for value in range(1, 9):
+            cache.swap(w=weight_of(device, value))
+            assert (ask(cache, value % 4 + 1) == value * rows(value % 4 + 1)).all()
+        build.owner = None
+        gc.collect()
+        assert device.live["allocations"] == before
+
+
+def test_a_launch_in_flight_ends_with_what_it_began_with(device):
+    go_on, old = threading.Event(), weight_of(device, 2.0)
+
+    def build(batch):
+        g = scaled(old)(batch)
+        g.host(lambda: go_on.wait(10) and None, name="wait") >> g.node("load")
+        return g
+
+    with cache_of(device, (2,), build=build) as cache:
+        with cache(batch=2) as run:
+            run.load(raw=rows(2))
+            run.launch()
+        new = weight_of(device, 3.0)
+        cache.swap(w=new)
+        go_on.set()
+        assert (run["out"] == 2 * rows(2)).all()
+        assert (ask(cache, 2) == 3 * rows(2)).all()
+
+
+def test_copies_in_place(device, build):
+    with cache_of(device, build=build) as cache:
+        with pytest.raises(gd.UpdateError, match="warm_up"):
+            cache.swap(w=weight_of(device, 5.0), in_place=True)
+        cache.warm_up()
+        addresses = [slot.exec.addresses["w"] for entry in cache._entries for slot in entry.slots]
+        for new in (weight_of(device, 5.0), np.full(WIDTH, 6, np.float32)):
+            (done,) = cache.swap(w=new, in_place=True)
+            assert (done.in_place, done.execs) == (True, 3)
+            value = 5 if isinstance(new, gd.DeviceArray) else 6
+            assert (ask(cache, 3) == value * rows(3)).all()
+        assert addresses == [slot.exec.addresses["w"] for entry in cache._entries for slot in entry.slots]
+        cache.clear()
+        assert (ask(cache, 1) == 6 * rows(1)).all()
+        with pytest.raises(gd.UpdateError, match="dtype"):
+            cache.swap(w=np.zeros(WIDTH), in_place=True)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_what_differs_in_kind_is_refused(device, build, built):
+    with cache_of(device, build=build) as cache:
+        if built:
+            cache.warm_up()
+        for wrong, said in (
+            (gd.to_device(device, np.ones(WIDTH + 1, np.float32)), "shape"),
+            (gd.to_device(device, np.ones(WIDTH)), "dtype"),
+            (np.ones(WIDTH, np.float32), "space"),
+            ("nothing", "memory that can be found"),
+        ):
+            with pytest.raises(gd.UpdateError, match=said) as caught:
+                cache.swap(w=wrong)
+            assert caught.value.field == "w"
+        with pytest.raises(gd.UpdateError, match="'v'"):
+            cache.swap(v=weight_of(device, 1.0))
+        with pytest.raises(gd.UpdateError, match="nothing is named"):
+            cache.swap()
+        assert (ask(cache, 2) == 2 * rows(2)).all()
+
+
+def test_a_buffer_of_another_name_in_the_old_memory_is_found(device):
+    old = weight_of(device, 2.0)
+
+    def build(batch):
+        g = scaled(old)(batch)
+        g.node("store") >> g.memcpy(
+            g.host_array("half", 2, np.float32), g.external("tail", old.view(2, "f4", offset=8))
+        )
+        return g
+
+    with cache_of(device, (1, 2), build=build) as cache:
+        cache.warm_up()
+        with pytest.raises(
+            gd.UpdateError, match=r"bucket batch=.*, tail = 0x.*: it still lies in .* 'w' had"
+        ) as caught:
+            cache.swap(w=weight_of(device, 3.0))
+        assert caught.value.bucket is not None
+        assert (ask(cache, 2) == 2 * rows(2)).all(), "none of the execs has the new memory"
+        new = weight_of(device, 3.0)
+        cache.swap(w=new, tail=new.view(2, "f4", offset=8))
+        assert (ask(cache, 1) == 3 * rows(1)).all()
+
+
+SENDS = 2 * 3  # execs of a cache of three buckets and two arenas; one kernel node of each reads the weights
+
+
+@pytest.mark.parametrize("after", range(SENDS))
+def test_a_swap_that_the_driver_refuses_leaves_all_as_it_was(after):
+    device = gd.emulator()
+    with cache_of(device, concurrency=2) as cache:
+        cache.warm_up()
+        old = {slot.exec.addresses["w"] for entry in cache._entries for slot in entry.slots}
+        device.fail_next("cuGraphExecKernelNodeSetParams", OUT_OF_MEMORY, after=after)
+        new = weight_of(device, 3.0)
+        with pytest.raises(gd.DriverError, match=r"bucket batch=\d, graph 'scaled\d', node 'scale'"):
+            cache.swap(w=new)
+        assert {slot.exec.addresses["w"] for entry in cache._entries for slot in entry.slots} == old
+        assert (ask(cache, 1) == 2 * rows(1)).all()
+        assert cache.swap(w=new)[0].execs == SENDS
+        assert (ask(cache, 4) == 3 * rows(4)).all()
+
+
+def test_an_exec_that_cannot_be_put_back_is_given_up(device):
+    with cache_of(device) as cache:
+        cache.warm_up()
+        for after in (2, 3):
+            device.fail_next("cuGraphExecKernelNodeSetParams", OUT_OF_MEMORY, after=after)
+        with pytest.raises(gd.DriverError):
+            cache.swap(w=weight_of(device, 3.0))
+        assert len(cache.built) == 2
+        assert cache.counts.evict == 1
+        for count in (1, 2, 4):
+            assert (ask(cache, count) == 2 * rows(count)).all()
+
+
+def test_open_requests_are_waited_for_and_later_ones_wait(device):
+    with cache_of(device, patience=0.02, concurrency=2) as cache:
+        cache.warm_up()
+        run = cache(batch=1)
+        with pytest.raises(gd.RefusedError, match=r"not all became free: .*1 of bucket batch=1"):
+            cache.swap(w=weight_of(device, 3.0))
+        assert (ask(cache, 2) == 2 * rows(2)).all(), "the other arena is free again"
+        cache.patience = 10
+        threading.Timer(0.02, run.close).start()
+        cache.swap(w=weight_of(device, 3.0))
+        assert (ask(cache, 2) == 3 * rows(2)).all()
+        with cache(batch=1), pytest.raises(gd.RefusedError, match="Swap outside"):
+            cache.swap(w=weight_of(device, 4.0))
+
+
+def test_swaps_between_requests_of_many_threads(device):
+    with cache_of(device, concurrency=2) as cache:
+        wrong, values = [], {2.0}
+
+        def serve(count):
+            for _ in range(6):
+                found = ask(cache, count)
+                if not any(np.array_equal(found, value * rows(count)) for value in tuple(values)):
+                    wrong.append(found)
+
+        threads = [threading.Thread(target=serve, args=(count,)) for count in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for value in (3.0, 4.0, 5.0):
+            values.add(value)
+            cache.swap(w=weight_of(device, value))
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert (ask(cache, 4) == 5 * rows(4)).all()
