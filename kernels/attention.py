@@ -38,11 +38,14 @@ class Attending(NamedTuple):
         ``load_queries(q, first, stride, query)`` loads a thread's part of the queries into an array of
         ``8 * queries``; they begin at ``first`` and are ``stride`` apart.
     attend : device function
-        ``attend(query, keys, values, stride, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)``
+        ``attend(query, keys, values, table, stride, base, p, limit, last, k0, ..., k3, v0, ..., v3, made, tops, sums)``
         goes over the positions from ``p`` on, those of the thread's team, up to ``limit``, and no further than each
         query's own, of which ``last`` is that of the last. Positions are ``stride`` apart in the cache, and the team's
         part of one begins at ``base``. The words of the first are given, so that they may be loaded before. The results
         of the warps go to shared memory; then comes a barrier.
+    place : device function
+        ``place(table, p)`` is where a position is in the cache: in the page that a table of pages names, if there are
+        pages, or else where it would be in a row. Such a cache has no table: any array will do.
     parts : device function
         ``parts(query, element, made, tops, sums)`` gives one number of the result, behind that barrier, which is still
         to be divided by the second, and the largest score that both were made with.
@@ -53,11 +56,12 @@ class Attending(NamedTuple):
     shared: int
     load_queries: Callable[..., Any]
     attend: Callable[..., Any]
+    place: Callable[..., Any]
     parts: Callable[..., Any]
 
 
 @functools.cache
-def attending(head_size, threads, queries, splits=1):
+def attending(head_size, threads, queries, splits=1, *, page_size=0, together=False):
     """The device functions for a shape.
 
     Parameters
@@ -70,6 +74,10 @@ def attending(head_size, threads, queries, splits=1):
         Of one head, at positions that follow each other.
     splits : int
         Blocks that share the positions.
+    page_size : int
+        Positions in a page, a power of two; 0 for a cache without pages.
+    together : bool
+        All queries are at the last position: those of several heads that share keys and values.
 
     Returns
     -------
@@ -80,6 +88,14 @@ def attending(head_size, threads, queries, splits=1):
     stride_of_teams = teams * splits
     sums_of_eight = 8 * queries
     scale = _LOG2_E / math.sqrt(head_size)
+    between = 0 if together else 1
+    shift, inside = page_size.bit_length() - 1, page_size - 1
+
+    @device_function
+    def place(table, p):
+        if page_size == 0:
+            return p
+        return ((table[p >> shift] & 0xFFFFFF) << shift) | (p & inside)
 
     @device_function
     def load_queries(q, first, stride, query):
@@ -129,7 +145,9 @@ def attending(head_size, threads, queries, splits=1):
             step *= 2
 
     @device_function
-    def attend(query, keys, values, stride, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums):
+    def attend(
+        query, keys, values, table, stride, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums
+    ):
         top = cuda.local.array(queries, float32)
         total = cuda.local.array(queries, float32)
         summed = cuda.local.array(sums_of_eight, float32)
@@ -147,11 +165,12 @@ def attending(head_size, threads, queries, splits=1):
             for j in range(queries):
                 scores[j] = dot(k0, k1, k2, k3, query, 8 * j)
             if after <= limit:  # one ahead, so that nobody waits for memory
-                k0, k1, k2, k3 = device.load4_cg(keys, after * stride + base)
-                v0, v1, v2, v3 = device.load4_cg(values, after * stride + base)
+                at = place(table, after) * stride + base
+                k0, k1, k2, k3 = device.load4_cg(keys, at)
+                v0, v1, v2, v3 = device.load4_cg(values, at)
             for j in range(queries):
                 score = lanes_sum(scores[j], team) * float32(scale)
-                unseen = p > min(limit, last - (queries - 1) + j)
+                unseen = p > min(limit, last - (queries - 1 - j) * between)
                 if unseen:
                     score = float32(_NOTHING)
                 higher = max(top[j], score)
@@ -192,7 +211,7 @@ def attending(head_size, threads, queries, splits=1):
             total += factor * sums[j * 32 + warp]
         return value, total, highest
 
-    return Attending(team, teams, warps * queries * head_size, load_queries, attend, parts)
+    return Attending(team, teams, warps * queries * head_size, load_queries, attend, place, parts)
 
 
 @functools.cache
@@ -233,7 +252,7 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=0)
     if count % queries:
         raise ValueError(f"{count} tokens cannot be shared out by blocks of {queries}: take a number that divides them")
     threads = threads or (256 if count <= 128 else 128)
-    team, _, shared, load_queries, attend, parts = attending(head_size, threads, queries)
+    team, _, shared, load_queries, attend, _, parts = attending(head_size, threads, queries)
     row, kv_row, group, blocks = heads * head_size, kv_heads * head_size, heads // kv_heads, count // queries
     words, numbers, extremes = 8 * queries, queries * head_size, 32 * queries
 
@@ -258,7 +277,9 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=0)
         if p <= limit:
             k0, k1, k2, k3 = device.load4_cg(keys, p * kv_row + base)
             v0, v1, v2, v3 = device.load4_cg(values, p * kv_row + base)
-        attend(query, keys, values, kv_row, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
+        attend(
+            query, keys, values, position, kv_row, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums
+        )
         i = t
         while i < numbers:
             j = i // head_size
@@ -313,7 +334,7 @@ def decode_attention(heads, kv_heads, head_size, *, count=1, positions=0, splits
     """
     if threads < head_size:
         raise ValueError(f"blocks of {threads} threads cannot write heads of {head_size} elements: take {head_size}")
-    team, teams, shared, load_queries, attend, parts = attending(head_size, threads, 1, splits)
+    team, teams, shared, load_queries, attend, _, parts = attending(head_size, threads, 1, splits)
     kv_row, group, row = kv_heads * head_size, heads // kv_heads, heads * head_size
     width = head_size + 2
     capacity = positions * kv_row
@@ -338,7 +359,9 @@ def decode_attention(heads, kv_heads, head_size, *, count=1, positions=0, splits
         if p <= last:
             k0, k1, k2, k3 = device.load4_cg(keys, p * kv_row + base)
             v0, v1, v2, v3 = device.load4_cg(values, p * kv_row + base)
-        attend(query, keys, values, kv_row, base, p, last, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
+        attend(
+            query, keys, values, position, kv_row, base, p, last, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums
+        )
         if t < head_size:
             value, total, highest = parts(0, t, made, tops, sums)
             if splits == 1:

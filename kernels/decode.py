@@ -185,7 +185,7 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
             f"they are whole warps, at least {head_size} threads and at most 1024"
         )
     vectors = heads * lanes  # of a row of the projection
-    team, _, shared, load_queries, attend, parts_of = attending(head_size, threads, 1)
+    team, _, shared, load_queries, attend, _, parts_of = attending(head_size, threads, 1)
     kv_rows = kv_heads * head_size
     group = heads // kv_heads
     load, dot, width = form.load, form.dot, form.width
@@ -217,7 +217,9 @@ def attention_output(hidden, heads, kv_heads, head_size, *, weights="q4_1", part
         if p == now:
             k0, k1, k2, k3 = device.load4_cg(keys, p * kv_rows + base)
             v0, v1, v2, v3 = device.load4_cg(values, p * kv_rows + base)
-        attend(query, keys, values, kv_rows, base, p, now, now, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums)
+        attend(
+            query, keys, values, position, kv_rows, base, p, now, now, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums
+        )
         if t < head_size:
             value, total, _ = parts_of(0, t, made, tops, sums)
             out[place(t)] = value / total

@@ -6,8 +6,9 @@ from numba import cuda, float32
 
 from graphdsl import device
 
+from .batch import words_of
 from .launch import Launch
-from .threads import block, device_function, thread
+from .threads import block, device_function, lanes_sum, thread
 
 
 @device_function
@@ -72,3 +73,48 @@ def embedding(hidden, count=1, *, weights="q8_0", threads=128):
             x[which * hidden + i] = number(table, tokens[which], hidden, i)
 
     return Launch(embedding, blocks * count, threads)
+
+
+@functools.cache
+def batch_embedding(hidden, count, *, weights="q8_0", then="q4_1", threads=192):
+    """The rows of tokens, and what the first product of `graphdsl.kernels.batch` takes of them.
+
+    Parameters
+    ----------
+    hidden, count, weights, threads
+        As `embedding` takes them.
+    then : str
+        Format of the weights of that product.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``tokens``, int32 (count,), read before the wait.
+        - ``table``, matrix (vocabulary, hidden), read before the wait.
+        - ``gain``, float32 (hidden,), read before the wait: of the first norm.
+        - ``x``, float32 (count * hidden,), written.
+        - ``words``, uint32 (count * hidden,), written: ``x * gain``, as `graphdsl.kernels.batch.words_of` has it.
+        - ``squares``, float32 (count * hidden / 8,), written: of ``x``.
+    """
+    number, put = _NUMBERS[weights], words_of(hidden, then)
+    blocks = -(-hidden // threads)
+    parts = hidden // 8
+
+    @cuda.jit(fastmath=True, launch_bounds=threads)
+    def batch_embedding(tokens, table, gain, x, words, squares):
+        i = (block() % blocks) * threads + thread()
+        which = block() // blocks
+        if i < hidden:  # whole warps
+            value = number(table, tokens[which], hidden, i)
+            factor = gain[i]
+            device.launch_dependents()
+            device.grid_dependency_wait()
+            x[which * hidden + i] = value
+            put(words, which, i, value * factor, 2)
+            total = lanes_sum(value * value, 8)
+            if thread() & 7 == 0:
+                squares[which * parts + (i >> 3)] = total
+
+    return Launch(batch_embedding, blocks * count, threads)

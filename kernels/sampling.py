@@ -75,31 +75,21 @@ def _gain(logit, index, position, temperature, seed):
 
 
 @functools.cache
-def sample_top_k(vocabulary, *, threads=1024):
-    """Sampling by temperature among the tokens with the largest logits.
-
-    A token i is taken with a probability proportional to ``exp(logits[i] / temperature)``: the largest
-    ``logits[i] / temperature + g[i]`` wins, where the g are from Gumbel's distribution. They are made of the words that
-    `graphdsl.kernels.random.philox` gives for the counter ``(i, position)`` and the seed: the same on every device.
+def drawing(vocabulary, threads):
+    """A device function with which a block draws a token, as `sample_top_k` does.
 
     Parameters
     ----------
     vocabulary : int
         Tokens, less than 2**24.
     threads : int
-        In the one block, whole warps.
+        In the block, whole warps.
 
     Returns
     -------
-    Launch
-        Its kernel takes
-
-        - ``logits``, float32 (vocabulary,), read.
-        - ``token``, ``position``, ``tokens``, as `take_best` takes them.
-        - ``temperature``, float32: 0 for the largest logit.
-        - ``k``, int32, at least 1: how many of the largest logits to choose from, and those equal to the last of them;
-          all if it is no less than the vocabulary. Up to ``threads`` is fast.
-        - ``seed``, uint64.
+    device function
+        ``drawn(logits, p, temperature, k, seed)`` gives the `graphdsl.kernels.choices.choice_key` of the token behind
+        position ``p`` to thread 0.
     """
     count = -(-vocabulary // threads)
     warps = threads // WARP
@@ -132,8 +122,8 @@ def sample_top_k(vocabulary, *, threads=1024):
             bit -= 1
         return least
 
-    @cuda.jit(fastmath=True, launch_bounds=threads)
-    def sample_top_k(logits, token, position, tokens, temperature, k, seed):
+    @device_function
+    def drawn(logits, p, temperature, k, seed):
         partial = cuda.shared.array(64, float32, alignment=16)
         keys = cuda.shared.array(32, int64)
         candidates = cuda.shared.array(threads, int32)
@@ -142,14 +132,11 @@ def sample_top_k(vocabulary, *, threads=1024):
         mine = cuda.local.array(count, uint32)
         if t == 0:
             found[0] = 0
-        device.launch_dependents()
-        device.grid_dependency_wait()
         largest = uint32(0)
         for step in range(count):
             i = step * threads + t
             mine[step] = ordered(logits[i]) if i < vocabulary else uint32(0)
             largest = max(largest, mine[step])
-        p = position[0]
         # What k threads have a word above, k words are above: few others are, and only they can be among the k.
         few = k <= threads
         if few:
@@ -172,8 +159,46 @@ def sample_top_k(vocabulary, *, threads=1024):
             for i in range(t, logits.size, threads):
                 if ordered(logits[i]) >= least:
                     best = max(best, choice_key(_gain(logits[i], i, p, temperature, seed), i))
-        best = block_max_key(best, keys, warps)
-        if t == 0:
+        return block_max_key(best, keys, warps)
+
+    return drawn
+
+
+@functools.cache
+def sample_top_k(vocabulary, *, threads=1024):
+    """Sampling by temperature among the tokens with the largest logits.
+
+    A token i is taken with a probability proportional to ``exp(logits[i] / temperature)``: the largest
+    ``logits[i] / temperature + g[i]`` wins, where the g are from Gumbel's distribution. They are made of the words that
+    `graphdsl.kernels.random.philox` gives for the counter ``(i, position)`` and the seed: the same on every device.
+
+    Parameters
+    ----------
+    vocabulary : int
+        Tokens, less than 2**24.
+    threads : int
+        In the one block, whole warps.
+
+    Returns
+    -------
+    Launch
+        Its kernel takes
+
+        - ``logits``, float32 (vocabulary,), read.
+        - ``token``, ``position``, ``tokens``, as `take_best` takes them.
+        - ``temperature``, float32: 0 for the largest logit.
+        - ``k``, int32, at least 1: how many of the largest logits to choose from, and those equal to the last of them;
+          all if it is no less than the vocabulary. Up to ``threads`` is fast.
+        - ``seed``, uint64.
+    """
+    drawn = drawing(vocabulary, threads)
+
+    @cuda.jit(fastmath=True, launch_bounds=threads)
+    def sample_top_k(logits, token, position, tokens, temperature, k, seed):
+        device.launch_dependents()
+        device.grid_dependency_wait()
+        best = drawn(logits, position[0], temperature, k, seed)
+        if thread() == 0:
             append_token(chosen_index(best), token, position, tokens)
 
     return Launch(sample_top_k, 1, threads)

@@ -63,6 +63,8 @@ class Operands:
         Cosines and sines of the rotary embedding; the gain of the last norm.
     position, token : Buffer
         The place of the last token in each conversation, and the token itself.
+    places : int
+        Positions that there are in the caches of keys and values.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Operands:
         self.context = context
         self.memory = memory
         self.sequences = sequences
+        self.places = sequences * context
         c = config
         self.table = self.matrix("embedding", table_format(c), c.vocabulary, c.hidden)
         self.head = self.matrix("head", c.weights, c.vocabulary, c.hidden) if c.large else self.table
@@ -103,7 +106,7 @@ class Operands:
         for name in ("attn_norm", "ffn_norm"):
             made[name] = self.array(name, c.hidden, np.float32, scope)
         for name in ("keys", "values"):
-            made[name] = self.array(name, self.sequences * self.context * c.kv_rows, np.float16, scope)
+            made[name] = self.array(name, self.places * c.kv_rows, np.float16, scope)
         return made
 
     @classmethod

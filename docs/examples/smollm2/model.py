@@ -52,7 +52,7 @@ def decode_graph(
         The memory that the graphs of the model share.
     """
     c = config
-    chain = _Chain("decode" if greedy else "sample", overlapping)
+    chain = Chain("decode" if greedy else "sample", overlapping)
     shared = Operands(chain.graph, c, context, memory)
     x = chain.graph.device_array("x", c.hidden, np.float32)
     chain.add(embedding.embedding(c.hidden, weights=table_format(c)), (shared.token, shared.table, x), "embed")
@@ -72,7 +72,7 @@ def decode_graph(
     return chain.graph
 
 
-def _fused_layers(chain: _Chain, shared: Operands, x: Any) -> Any:
+def _fused_layers(chain: Chain, shared: Operands, x: Any) -> Any:
     """The layers of a small model, each of three kernels that do as much as they can; gives where the result is."""
     c, g = shared.config, chain.graph
     y = g.device_array("y", c.hidden, np.float32)
@@ -93,7 +93,7 @@ def _fused_layers(chain: _Chain, shared: Operands, x: Any) -> Any:
     return x
 
 
-def _streaming_layers(chain: _Chain, shared: Operands, x: Any) -> Any:
+def _streaming_layers(chain: Chain, shared: Operands, x: Any) -> Any:
     """The layers of a large model, a kernel for each matrix, and one for attention; gives where the result is."""
     c, g = shared.config, chain.graph
     q, mixed = (g.device_array(name, c.query_rows, np.float32) for name in ("q", "mixed"))
@@ -139,7 +139,7 @@ def batch_graph(
         As `batch_memory` makes it.
     """
     c, n = config, sequences
-    chain = _Chain(f"batch{n}", overlapping)
+    chain = Chain(f"batch{n}", overlapping)
     g, shared = chain.graph, Operands(chain.graph, c, context, memory, sequences)
     x = g.device_array("x", n * c.hidden, np.float32)
     q, mixed = (g.device_array(name, n * c.query_rows, np.float32) for name in ("q", "mixed"))
@@ -194,7 +194,7 @@ def prompt_graph(config: Config, rows: int, context: int = CONTEXT, *, memory: M
         The memory that the graphs of the model share.
     """
     c = config
-    chain = _Chain(f"prompt{rows}")
+    chain = Chain(f"prompt{rows}")
     g, shared = chain.graph, Operands(chain.graph, c, context, memory)
     start, count = g.param("start", np.int32, default=0), g.param("count", np.int32, default=rows)
     given = g.host_array("prompt", rows, np.int32)
@@ -230,7 +230,7 @@ def prompt_graph(config: Config, rows: int, context: int = CONTEXT, *, memory: M
     return g
 
 
-def _sample(chain: _Chain, shared: Operands, x: Any, *, after: Any = None) -> None:
+def _sample(chain: Chain, shared: Operands, x: Any, *, after: Any = None) -> None:
     """The head, and the choice among all tokens."""
     g, c = chain.graph, shared.config
     temperature = g.param("temperature", np.float32, default=0.0)
@@ -259,7 +259,7 @@ def _attention_parts(config: Config) -> int:
     return next(parts for parts in (2, 1, *range(3, 65)) if least <= config.hidden // parts * lanes <= 1024)
 
 
-class _Chain:
+class Chain:
     """A graph of kernels that follow each other.
 
     Parameters
