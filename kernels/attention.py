@@ -278,7 +278,26 @@ def causal_attention(count, heads, kv_heads, head_size, *, queries=4, threads=0)
             k0, k1, k2, k3 = device.load4_cg(keys, p * kv_row + base)
             v0, v1, v2, v3 = device.load4_cg(values, p * kv_row + base)
         attend(
-            query, keys, values, position, kv_row, base, p, limit, last, k0, k1, k2, k3, v0, v1, v2, v3, made, tops, sums
+            query,
+            keys,
+            values,
+            position,
+            kv_row,
+            base,
+            p,
+            limit,
+            last,
+            k0,
+            k1,
+            k2,
+            k3,
+            v0,
+            v1,
+            v2,
+            v3,
+            made,
+            tops,
+            sums,
         )
         i = t
         while i < numbers:

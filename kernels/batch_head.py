@@ -6,8 +6,8 @@ from numba import cuda, float32, int32, int64, uint32
 
 from graphdsl import device
 
-from .batch import Tiling, norm_scale_of, product
 from .choices import choice_key, chosen_index
+from .column_parts import Tiling, norm_scale_of, product
 from .launch import Launch
 from .sampling import drawing
 from .threads import ALL_LANES, WARP, block, thread
@@ -29,9 +29,9 @@ def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, 
     eps : float
         Of the norm.
     weights : str
-        Format of the rows, as in `graphdsl.kernels.batch.words_of`.
+        Format of the rows, as in `graphdsl.kernels.column_parts.words_of`.
     warps : int
-        In a block, each with some of the columns; 0 for two or three blocks of 32 each. The order of sums depends on it.
+        In a block, each with some of the columns; 0 for a number that suits. The order of sums depends on it.
     multiprocessors, blocks : int
         Of the device, and blocks on each of them.
 
@@ -60,7 +60,13 @@ def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, 
     warps = warps or next(n for n in range(min(12, blocks_of_row), 0, -1) if blocks_of_row % n == 0)
     shape = product(hidden, vocabulary, weights, Tiling(count, 1, warps))
     load, fetch, multiply, made, spot = shape.load, shape.fetch, shape.multiply, shape.made, shape.spot
-    held_words, given_words, shared, numbers, groups = shape.held, shape.given, shape.shared, shape.numbers, shape.groups
+    held_words, given_words, shared, numbers, groups = (
+        shape.held,
+        shape.given,
+        shape.shared,
+        shape.numbers,
+        shape.groups,
+    )
     norm_scale = norm_scale_of(hidden, eps)
     threads, tiles = warps * WARP, vocabulary // 16
     grid = min(tiles, multiprocessors * blocks)

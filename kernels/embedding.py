@@ -6,7 +6,7 @@ from numba import cuda, float32
 
 from graphdsl import device
 
-from .batch import words_of
+from .column_parts import words_of
 from .launch import Launch
 from .threads import block, device_function, lanes_sum, thread
 
@@ -95,7 +95,7 @@ def batch_embedding(hidden, count, *, weights="q8_0", then="q4_1", threads=192):
         - ``table``, matrix (vocabulary, hidden), read before the wait.
         - ``gain``, float32 (hidden,), read before the wait: of the first norm.
         - ``x``, float32 (count * hidden,), written.
-        - ``words``, uint32 (count * hidden,), written: ``x * gain``, as `graphdsl.kernels.batch.words_of` has it.
+        - ``words``, uint32 (count * hidden,), written: ``x * gain`` as `graphdsl.kernels.column_parts.words_of` has it.
         - ``squares``, float32 (count * hidden / 8,), written: of ``x``.
     """
     number, put = _NUMBERS[weights], words_of(hidden, then)

@@ -12,15 +12,13 @@ from numba import cuda, float32, uint32
 from graphdsl import device
 
 from .attention import attending
-from .batch import words_of
+from .column_parts import words_of
 from .launch import Launch
 from .threads import WARP, block, thread
 
 
 @functools.cache
-def paged_attention(
-    count, heads, kv_heads, head_size, *, page_size, pages_per_sequence, then="q4_1", threads=256
-):
+def paged_attention(count, heads, kv_heads, head_size, *, page_size, pages_per_sequence, then="q4_1", threads=256):
     """Attention of some tokens, each of which sees its sequence up to its own position, over a paged cache.
 
     A block makes the query heads of a token that share keys and values, so that those are read once. The order of sums
@@ -37,7 +35,7 @@ def paged_attention(
     pages_per_sequence : int
         In a row of the page table.
     then : str
-        Format of the weights that the result is multiplied with, as in `graphdsl.kernels.batch.words_of`.
+        Format of the weights that the result is multiplied with, as in `graphdsl.kernels.column_parts.words_of`.
     threads : int
         In a block: whole warps.
 

@@ -1,10 +1,10 @@
 """The state of the sequences that an engine serves, in device memory: who runs, where, and in which pages.
 
-State lies by slot: its arrays have an element for each, and one more for the scrap slot, the last, which never runs: rows
-of padding have it. What a launch works on lies by row, and its first kernel writes it: `begin_step` for a step of running
-sequences, `begin_prompt` for tokens of one new sequence. Its last kernel, `advance`, goes on with the tokens that were
-chosen: it stops sequences, gives their pages back, and takes pages for the positions to come. Each of them is one block,
-and pages change hands nowhere else, so that nobody races for them.
+State lies by slot: its arrays have an element for each, and one more for the scrap slot, the last, which never runs:
+rows of padding have it. What a launch works on lies by row, and its first kernel writes it: `begin_step` for a step of
+running sequences, `begin_prompt` for tokens of one new sequence. Its last kernel, `advance`, goes on with the tokens
+that were chosen: it stops sequences, gives their pages back, and takes pages for the positions to come. Each of them is
+one block, and pages change hands nowhere else, so that nobody races for them.
 
 Host memory that a launch reads or writes is a ring: launch k, as the device counts them, uses row ``k % ring``.
 
@@ -197,7 +197,11 @@ def begin_prompt(rows, outs, scrap, *, page_size, pages_per_sequence, ring):
             firsts[r] = start if real else -1
             places[r] = (page_table[slot * pages_per_sequence + (p >> shift)] << shift) | (p & inside) if real else 0
         for i in range(t, outs, threads):
-            sources[i] = count - 1 if final and i == 0 else -1
+            sources[i] = -1
+            if i == 0 and not enough:
+                sources[i] = 0  # padding, whose slot tells the host that it is exhausted
+            elif i == 0 and final:
+                sources[i] = count - 1
             best[i] = 0
 
     return Launch(begin_prompt, 1, threads)
@@ -248,6 +252,7 @@ def advance(outs, shown, *, page_size, pages_per_sequence, ring):
         if t < outs and sources[t] >= 0:
             slot = slots[sources[t]]
             last = positions[sources[t]]
+            now = state[slot]
         wants = False
         if last >= 0:
             found = chosen[t]
@@ -260,7 +265,7 @@ def advance(outs, shown, *, page_size, pages_per_sequence, ring):
             position[slot] = last + 1
             wants = now == RUNNING and ((last + 1) >> shift) >= held[slot]
         whose[t] = slot
-        leaving[t] = now == STOPPED or now == FULL
+        leaving[t] = last >= 0 and now != RUNNING
         wanting[t] = wants
         if cuda.syncthreads_or(leaving[t]):
             for i in range(outs):

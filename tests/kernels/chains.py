@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class Case(NamedTuple):
         Whether edges are.
     length : int
         Of a prompt.
+    contents : dict of str to numpy.ndarray, optional
+        What arrays hold, by name, before each sample.
     """
 
     declare: Callable[[Chain], None]
@@ -34,6 +36,7 @@ class Case(NamedTuple):
     position: int = 80
     programmatic: bool = True
     length: int = 0
+    contents: Mapping[str, np.ndarray[Any, Any]] | None = None
 
 
 class Chain:

@@ -56,3 +56,32 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
         a, b, c, d = (second >> 32) ^ b ^ k, second & 0xFFFFFFFF, (first >> 32) ^ d ^ m, first & 0xFFFFFFFF
         k, m = (k + 0x9E3779B9) & 0xFFFFFFFF, (m + 0xBB67AE85) & 0xFFFFFFFF
     return [a, b, c, d]
+
+
+def _columns_of_words(columns: int, in_order: bool) -> Array:
+    """The column of each number of 16 bits in the words of a vector: (block, part, word, half)."""
+    block, part, word, half = np.ogrid[: columns // 32, :4, :4, :2]
+    quad = 2 * part + (word >> 1) if in_order else part + 4 * (word >> 1)
+    return 32 * block + 4 * quad + (word & 1) + 2 * half
+
+
+def as_words(x: Array, in_order: bool = False) -> Array:
+    """Vectors (count, columns) as `graphdsl.kernels.column_parts.words_of` has them: two float16 a number."""
+    small = x.astype(np.float32) / 16
+    high = small.astype(np.float16)
+    both = np.stack([high, (small - high).astype(np.float16)], axis=1)[..., _columns_of_words(x.shape[1], in_order)]
+    return np.ascontiguousarray(both.transpose(0, 2, 3, 1, 4, 5)).view(np.uint32).reshape(-1)
+
+
+def of_words(words: Array, count: int, in_order: bool = False) -> Array:
+    """What words stand for: the way back of `as_words`."""
+    columns = words.size // count
+    parts = words.reshape(count, columns // 32, 4, 2, 4).view(np.float16).reshape(count, columns // 32, 4, 2, 4, 2)
+    found = np.empty((count, columns), np.float64)
+    found[:, _columns_of_words(columns, in_order)] = 16 * parts.astype(np.float64).sum(axis=3)
+    return found
+
+
+def squares(x: Array) -> Array:
+    """The sums of squares of each eight numbers."""
+    return (x.astype(np.float64) ** 2).reshape(-1, 8).sum(axis=1).astype(np.float32)

@@ -23,7 +23,7 @@ from graphdsl.kernels.matmul import Tiling
 
 import graphdsl as gd
 
-from . import speed_large
+from . import speed_engine, speed_large
 from .chains import PARTS_OF_LAYER, Case, Chain
 
 SMOL = {"hidden": 576, "heads": 9, "kv_heads": 3, "head_size": 64}
@@ -221,6 +221,7 @@ CASES = {
             *((512, "gate_up", t) for t in ((32, 2, 4), (64, 2, 2), (32, 2, 2))),
         )
     },
+    **speed_engine.CASES,
     **speed_large.CASES,
 }
 
@@ -237,6 +238,8 @@ def measured(case: Case) -> dict[str, float]:
             exe["logits"].copy_from_host(np.random.default_rng(0).standard_normal(VOCABULARY).astype(np.float32))
         times = []
         for sample in range(12):
+            for name, array in (case.contents or {}).items():
+                exe[name].copy_from_host(array)
             start = time.perf_counter()
             for _ in range(10):
                 exe.launch()

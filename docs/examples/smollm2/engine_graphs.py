@@ -82,8 +82,8 @@ def request(
     ----------
     slot : int
     start, count : int
-        The position of the first of these tokens in the sequence, 0 for a new one; and how many they are. None: the slot
-        gives its pages back and is idle, whatever it did.
+        The position of the first of these tokens in the sequence, 0 for a new one; and how many they are. With none of
+        them the slot gives its pages back and is idle, whatever it did.
     final : bool
         The prompt ends with them, and a token is chosen. If not, more of it follows.
     limit : int
@@ -216,7 +216,7 @@ def engine_prompt_graph(
     """The graph that admits a sequence: it processes up to ``rows`` tokens of a prompt, and chooses what follows.
 
     The host writes ``prompt``, int32 (RING, rows), pinned, and ``request``, int32 (RING, 10), as `request` makes it. It
-    finds the token in ``tokens``, int32 (RING, 1), -1 if none was chosen, and what became of the sequence in ``states``.
+    finds the token in ``tokens``, int32 (RING, 1), -1 if none was chosen, and what became of it in ``states``.
 
     Parameters
     ----------
@@ -301,9 +301,7 @@ def _layers_and_choice(chain: Chain, shared: _State, made: _Rows, shown: int, tu
             chain.add(behind, (units, layer["down"], gains[i + 1], x, *normed), "down")
     sampling = shared.temperature, shared.top_k, shared.seed
     best = batch_head.batch_head(made.outs, c.hidden, c.vocabulary, eps=c.epsilon, **options["head"])
-    chain.add(
-        best, (*normed, shared.table, made.sources, made.slots, shared.temperature, logits, made.best), "head"
-    )
+    chain.add(best, (*normed, shared.table, made.sources, made.slots, shared.temperature, logits, made.best), "head")
     choose = batch_head.choose(shown, c.vocabulary, threads=min(1024, 32 * -(-c.vocabulary // 32)))
     rows = made.sources, made.slots, made.positions
     chain.add(choose, (logits, made.best, *rows, *sampling, made.chosen), "choose")
