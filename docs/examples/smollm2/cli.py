@@ -39,16 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit status."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    if given.prompt is None and not given.check and not given.show_graph:
+    asked = given.prompt is not None or given.prompts is not None
+    if given.prompt is not None and given.prompts is not None:
+        parser.error("a prompt and --prompts are two things to answer: give one of them")
+    if not asked and not given.check and not given.show_graph:
         parser.error("a prompt is missing: say something, such as 'What is the capital of France?'")
     try:
         if given.show_graph:
             show_graph(given.show_graph, given.context)
-        if given.prompt is None or given.check:
+        if not asked or given.check:
             return check(given.context) if given.check else 0
         reason = unavailable()
         if reason is None:
-            return generate(given)
+            return generate_many(given) if given.prompt is None else generate(given)
         _told.print(f"{reason}; the graphs are checked, compiled and traced instead.", style="bold")
         check(given.context)
         _told.print("No tokens: generating needs an NVIDIA GPU.", style="bold")
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("prompt", nargs="?", help="what to say to the model")
+    add("--prompts", metavar="FILE", help="answer each line of a file, as many at a time as there is room for")
     add("--system", metavar="TEXT", help="what the model is told about itself")
     add("--max-tokens", type=_count, default=256, metavar="N", help="length of the answer at most (256)")
     add("--temperature", type=_temperature, default=0.0, metavar="T", help="0 takes the most probable token (0)")
@@ -139,6 +143,14 @@ def generate(given: argparse.Namespace) -> int:
         style="dim",
     )
     return 0
+
+
+def generate_many(given: argparse.Namespace) -> int:
+    """Answer each line of a file."""
+    from .many import answer_lines
+
+    with compile_bar() as progress:
+        return answer_lines(given, partial(_told.print, style="dim"), progress)
 
 
 # What needs no GPU

@@ -24,12 +24,14 @@ class StreamLaunches:
         Of kernels alone, whose arguments are arrays, params and numbers.
     exe : GraphExec
         An exec of it on a GPU: its memory is worked on.
+    stream : int, optional
+        Handle of the stream; by default one of its own.
     """
 
-    def __init__(self, graph: gd.Graph, exe: gd.GraphExec) -> None:
+    def __init__(self, graph: gd.Graph, exe: gd.GraphExec, stream: int | None = None) -> None:
         self._exe = exe
         self._nodes = graph.all_nodes
-        self._stream = cuda.stream()
+        self._stream = cuda.stream() if stream is None else cuda.external_stream(stream)
         kernels = {node.kernel for node in self._nodes}
         self._compiled = {kernel: cuda.jit(**kernel.options)(kernel.function) for kernel in kernels}
         self.update()

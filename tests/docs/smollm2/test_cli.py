@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from smollm2 import cli
+from smollm2 import cli, many
+
+import graphdsl as gd
 
 FOLDER = Path(cli.__file__).parent
 
@@ -15,6 +17,7 @@ FOLDER = Path(cli.__file__).parent
     ("arguments", "message"),
     [
         ([], "a prompt is missing"),
+        (["hello", "--prompts", "a file"], "give one of them"),
         (["hello", "--temperature", "-1"], "--temperature: it is a number from 0 on, and not '-1'"),
         (["hello", "--temperature", "nan"], "--temperature: it is a number from 0 on, and not 'nan'"),
         (["hello", "--top-k", "0"], "--top-k: it is a positive number"),
@@ -64,3 +67,15 @@ def test_without_a_gpu_the_graphs_are_checked_and_no_tokens_are_promised(monkeyp
     rows = {line.split()[1]: line.split("│") for line in said.out.splitlines() if line.startswith("│")}
     assert [int(cell) for cell in rows["decode"][2:5]] == [93, 92, 6]
     assert all(cells[-2].strip() == "none" for cells in rows.values())
+
+
+def test_prompts_are_the_lines_of_a_file(tmp_path):
+    path = tmp_path / "questions"
+    for text, why in ((None, "cannot be read"), ("\n \n", "there is none")):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(gd.GraphdslError, match=why) as caught:
+            many.lines_of(path)
+        assert caught.value.field == "--prompts"
+    path.write_text("What is gravity?\n\nAnd light?\n")
+    assert many.lines_of(path) == ["What is gravity?", "And light?"]
