@@ -2,7 +2,8 @@
 
 ``python docs/benchmarks/render.py``, after ``graphdsl bench --peers --json docs/benchmarks/NAME.json`` on a machine
 with a GPU: NAME.md and NAME.png are written anew. Those in smollm2 are of the language model of the examples:
-``python docs/examples/smollm2/bench.py --out docs/benchmarks/smollm2/NAME.json``. Needs matplotlib.
+``python docs/examples/smollm2/bench.py --out docs/benchmarks/smollm2/NAME.json``; those in serving of its engine,
+from ``serve_bench.py`` and ``soak.py``. Needs matplotlib.
 """
 
 import sys
@@ -17,7 +18,10 @@ for source in sorted(FOLDER.glob("*.json")):
 
 sys.path.insert(0, str(FOLDER.parent / "examples"))
 
-from smollm2 import report  # noqa: E402
+from smollm2 import report, serve_report  # noqa: E402
 
 for source in sorted((FOLDER / "smollm2").glob("*.json")):
     print(*report.render(source))
+
+for source in sorted((FOLDER / "serving").glob("*.json")):
+    print(*serve_report.render(source))

@@ -65,7 +65,7 @@ def _decode(found: dict[str, Any]) -> list[str]:
         "## A token",
         f"Mean over {tokens} tokens behind a short prompt. llama.cpp of October 2026 with the same file, and "
         "transformers with the same shapes, were measured on a machine of this kind.",
-        _table(heading, rows + others),
+        table(heading, rows + others),
     ]
 
 
@@ -82,7 +82,7 @@ def _prompt(found: dict[str, Any]) -> list[str]:
     return [
         "## A prompt",
         "From the call to the first token of the answer on the host.",
-        _table(["tokens", "ms", "tokens/s", "llama.cpp, tokens/s"], rows),
+        table(["tokens", "ms", "tokens/s", "llama.cpp, tokens/s"], rows),
     ]
 
 
@@ -114,7 +114,7 @@ def _compile(found: dict[str, Any]) -> list[str]:
         [graph, *(f"{found['compile'][cache][graph]:.2f}" for cache in ("cold", "warm"))]
         for graph in found["compile"]["cold"]
     ]
-    return ["## Compiling", _table(["graph", "with an empty cache, s", "with what that left, s"], rows)]
+    return ["## Compiling", table(["graph", "with an empty cache, s", "with what that left, s"], rows)]
 
 
 _SECTIONS = {"decode": _decode, "prompt": _prompt, "floor": _floor, "build": _build, "compile": _compile}
@@ -139,13 +139,14 @@ def _large(found: dict[str, Any]) -> list[str]:
         "The same kernels launched one by one by Numba (off), and as one graph a token whose kernels overlap (on). GPU "
         "time is that of a few steps that are queued before the first begins; for launches one by one that of the same "
         "kernels in a graph with full edges. What is left is launch overhead.",
-        _table(heading, rows),
+        table(heading, rows),
     ]
 
 
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(heading: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown, numbers at the right."""
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def chart(found: dict[str, Any], path: Path) -> None:
