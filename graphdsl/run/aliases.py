@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphdsl.check import Finding, check_shared
@@ -23,6 +23,9 @@ from graphdsl.run.shadow import Shadow
 _logger = logging.getLogger("graphdsl")
 
 _MOST_JUDGED = 64  # ways to overlap that are remembered
+_FEW = 4  # buffers bound at a time, up to which comparing each with all is cheaper than sorting
+
+_Beside = Callable[[int, int, Mapping[str, Any]], Iterable[Buffer]]
 
 
 class Aliases:
@@ -85,7 +88,8 @@ class Aliases:
     def _judge(
         self, bound: Sequence[Buffer], values: Mapping[str, Any], disabled: Collection[int]
     ) -> tuple[Finding, ...]:
-        met = [(buffer, other) for buffer in bound for other in self._met(buffer, values)]
+        beside = self._beside(values) if len(bound) > _FEW else self._compared
+        met = [(buffer, other) for buffer in bound for other in self._met(buffer, values, beside)]
         if not met:
             return ()
         shared = dict.fromkeys(buffer for pair in met for buffer in pair)
@@ -115,20 +119,32 @@ class Aliases:
 
         return [level._replace(nodes=sorted(level.nodes, key=place)) for level in insides(self._plan.levels)]
 
-    def _met(self, buffer: Buffer, values: Mapping[str, Any]) -> Iterable[Buffer]:
-        """The buffers that lie where one does."""
+    def _met(self, buffer: Buffer, values: Mapping[str, Any], beside: _Beside) -> Iterable[Buffer]:
+        """The buffers that lie where one does; ``beside`` finds the external ones."""
         start = values[buffer.name]
         stop = start + buffer.allocation_nbytes
+        yield from (other for other in beside(start, stop, values) if other is not buffer)
+        if self._places is None:  # the exec's own stay where they are
+            self._places = _intervals(self._own, values)
+        yield from (self._own[number] for number in self._places.near(start, stop))
+
+    def _compared(self, start: int, stop: int, values: Mapping[str, Any]) -> Iterator[Buffer]:
+        """The external buffers that have something between two addresses."""
         for other in self._externals:
             place = values[other.name]
-            if place < stop and start < place + other.allocation_nbytes and other is not buffer:
+            if place < stop and start < place + other.allocation_nbytes:
                 yield other
-        if self._places is None:  # the exec's own stay where they are
-            starts = ((values[own.name], own) for own in self._own)
-            self._places = Intervals(
-                (place, place + own.allocation_nbytes, number) for number, (place, own) in enumerate(starts)
-            )
-        yield from (self._own[number] for number in self._places.near(start, stop))
+
+    def _beside(self, values: Mapping[str, Any]) -> _Beside:
+        """The same for many questions, which would each go through all of them."""
+        places = _intervals(self._externals, values)
+        return lambda start, stop, _: (self._externals[number] for number in places.near(start, stop))
+
+
+def _intervals(buffers: Iterable[Buffer], values: Mapping[str, Any]) -> Intervals:
+    """Where buffers lie, by their numbers."""
+    starts = ((values[buffer.name], buffer) for buffer in buffers)
+    return Intervals((place, place + buffer.allocation_nbytes, number) for number, (place, buffer) in enumerate(starts))
 
 
 def _refusal(errors: Sequence[Finding], met: Sequence[tuple[Buffer, Buffer]]) -> UpdateError:

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphdsl.declare.interop import ForeignArray, foreign_array
 from graphdsl.declare.operands import Buffer, layout_of
+from graphdsl.declare.regions import Intervals
 from graphdsl.declare.rows import dimensions
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Address, Driver, Handle
@@ -134,8 +135,8 @@ def rebind(places: Sequence[Place], owners: Mapping[str, Any]) -> None:
         for place in places:
             names = [name for name in owners if is_external(place.exec, name)]
             if names:
-                before = {name: place.exec[name] for name in names}
-                old += [_Span(place.exec.addresses[name], _nbytes(place.exec, name), name) for name in names]
+                before, addresses = {name: place.exec[name] for name in names}, place.exec.addresses
+                old += [_Span(addresses[name], _nbytes(place.exec, name), name) for name in names]
                 _update(place, {name: owners[name] for name in names})
                 done.append((place, before))
         require_gone(places, old, owners)
@@ -188,9 +189,6 @@ class _Span(NamedTuple):
     nbytes: int
     name: str
 
-    def holds(self, address: Address) -> bool:
-        return self.address <= address < self.address + self.nbytes
-
 
 def _nbytes(graph_exec: GraphExec, name: str) -> int:
     return graph_exec._plan.buffers[name].allocation_nbytes
@@ -207,10 +205,12 @@ def require_gone(places: Sequence[Place], old: Sequence[_Span], owners: Mapping[
         The message names the bucket, the buffer, and what it lies in.
     """
     new = [found.address for found in (foreign_array(owner, name) for name, owner in owners.items())]
-    left = {span for span in old if not any(span.holds(address) for address in new)}
+    spans = list(dict.fromkeys(old))
+    where = Intervals((span.address, span.address + span.nbytes, number) for number, span in enumerate(spans))
+    kept = {number for address in new for number in where.near(address, address + 1)}
     for place in places:
         for name, address in place.exec.addresses.items():
-            inside = next((span for span in left if span.holds(address)), None)
+            inside = next((spans[n] for n in where.near(address, address + 1) if n not in kept), None)
             if inside is not None:
                 raise UpdateError(
                     f"it still lies in the memory that {inside.name!r} had, at {address:#x}",
