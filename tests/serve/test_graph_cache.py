@@ -370,6 +370,58 @@ def test_launches_in_one_arena_follow_each_other_whatever_their_streams(cache):
             assert np.array_equal(run["out"], 2 * rows(count, 3.0))
 
 
+def waiting(device, go_on, weight=2.0):
+    """A `build` whose launches begin when an event is set."""
+    right = scaled(weight_of(device, weight))
+
+    def build(batch):
+        g = right(batch)
+        g.host(lambda: go_on.wait(10) and None, name="wait") >> g.node("load")
+        return g
+
+    return build
+
+
+def test_inputs_are_not_written_while_a_launch_may_read_them():
+    device, go_on = gd.emulator(), threading.Event()
+    with cache_of(device, (2,), build=waiting(device, go_on)) as cache:
+        with cache(batch=2) as run:
+            run.load(raw=rows(2))
+            run.launch()
+        with cache(batch=2) as later:
+            threading.Timer(0.05, go_on.set).start()
+            later.load(raw=rows(2, 5.0))
+            assert np.array_equal(run["out"], 2 * rows(2))
+
+
+def test_a_request_waits_for_launches_of_another_one_in_other_streams():
+    device, go_on = gd.emulator(), threading.Event()
+    stream = device.stream_create()
+    with cache_of(device, (1, 2), build=waiting(device, go_on)) as cache:
+        with cache(batch=2) as run:
+            run.load(raw=rows(2))
+            run.launch(stream)
+        threading.Timer(0.05, go_on.set).start()
+        with cache(batch=1):
+            assert run.exec._launches.in_flight is None
+            assert np.array_equal(run["out"], 2 * rows(2))
+
+
+def test_a_launch_in_the_middle_of_a_copy_is_noticed(cache, monkeypatch):
+    with cache(batch=2) as run:
+        run.load(raw=rows(2))
+        run.launch()
+        kept, copy = run["kept"], cache.device.memcpy_dtoh
+
+        def slow_copy(*args):
+            copy(*args)
+            run.launch()
+
+        monkeypatch.setattr(cache.device, "memcpy_dtoh", slow_copy)
+        with pytest.raises(gd.ArenaError, match="launch 2, of bucket batch=2"):
+            kept.copy_to_host()
+
+
 def test_a_request_waits_for_an_arena_or_is_refused():
     device = gd.emulator()
     with cache_of(device, patience=0.01) as cache:

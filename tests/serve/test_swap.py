@@ -55,6 +55,9 @@ def test_every_exec_gets_the_new_memory_and_the_old_is_freed(device, build):
         for count in (1, 2, 3, 4):  # the bucket of two rows is built now
             for _ in range(2):  # in both arenas
                 assert (ask(cache, count) == 3 * rows(count)).all()
+        cache.clear()
+        assert (ask(cache, 1) == 3 * rows(1)).all(), "whatever build declares"
+        cache.warm_up()
         new = cache.swap({"w": weight_of(device, 4.0)})
         assert new[0].execs == 6
         assert (ask(cache, 2) == 4 * rows(2)).all()
@@ -89,6 +92,37 @@ def test_a_launch_in_flight_ends_with_what_it_began_with(device):
         go_on.set()
         assert (run["out"] == 2 * rows(2)).all()
         assert (ask(cache, 2) == 3 * rows(2)).all()
+
+
+def test_what_was_launched_and_never_read_keeps_nothing(device, build):
+    with cache_of(device, build=build) as cache:
+        for count in (1, 2):
+            with cache(batch=count) as run:
+                run.load(raw=rows(count))
+                run.launch()
+        build.owner = None
+        cache.swap(w=weight_of(device, 3.0))
+        assert not is_allocated(device, build.address)
+
+
+def test_a_copy_in_place_waits_for_launches_in_every_arena(device):
+    go_on = threading.Event()
+
+    def build(batch):
+        g = scaled(old)(batch)
+        g.host(lambda: go_on.wait(10) and None, name="wait") >> g.node("load")
+        return g
+
+    old = weight_of(device, 2.0)
+    with cache_of(device, (1,), build=build, concurrency=2) as cache:
+        first, second = cache(batch=1), cache(batch=1)
+        with first, second:
+            second.load(raw=rows(1))
+            second.launch()
+        threading.Timer(0.05, go_on.set).start()
+        cache.swap(w=weight_of(device, 3.0), in_place=True)
+        assert (second["out"] == 2 * rows(1)).all()
+        assert (ask(cache, 1) == 3 * rows(1)).all()
 
 
 def test_copies_in_place(device, build):
