@@ -10,7 +10,7 @@ from graphdsl.plan import Plan
 NODE_NBYTES = 10_240
 """Bytes that a node of an exec takes of the driver and of the package, its packed parameters among them.
 
-About 10 KB a kernel node were measured on an H200 with driver 580. Other nodes take less, and count as much.
+An estimate for a kernel node, of which there is no record of a measurement. Other nodes count as much.
 """
 
 
