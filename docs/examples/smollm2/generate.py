@@ -48,6 +48,23 @@ def bucket_of(count: int) -> int:
     return next(rows for rows in BUCKETS if rows >= count)
 
 
+def polling(launched: Any) -> Iterator[None]:
+    """Turns to look whether launches have written something; one that failed says so in time.
+
+    Parameters
+    ----------
+    launched : GraphExec
+        Or what is used in its place.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        yield
+        time.sleep(0)  # another thread may want the interpreter
+        if time.monotonic() > deadline:
+            launched.synchronize()
+            deadline += _PATIENCE
+
+
 class Generator:
     """A model on a device, with one conversation.
 
@@ -229,12 +246,9 @@ class Generator:
 
     def _written(self, step: Any, ring: np.ndarray, place: int) -> int:
         """The token at a place of the conversation, once it is there."""
-        deadline = time.monotonic() + _PATIENCE
-        while ring[place] == _NONE:
-            time.sleep(0)  # another thread may want the interpreter
-            if time.monotonic() > deadline:
-                step.synchronize()  # a launch that failed says so here
-                deadline += _PATIENCE
+        for _ in polling(step):
+            if ring[place] != _NONE:
+                break
         return int(ring[place])
 
     def _require_room(self, count: int) -> None:

@@ -8,7 +8,6 @@ nor the host for a launch, but for its tokens.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +17,15 @@ import numpy as np
 import graphdsl as gd
 
 from .engine_graphs import RING, Room, engine_graph, engine_prompt_graph, request, state_arrays, weight_arrays
-from .generate import Progress
+from .generate import Progress, polling
 from .memory import arena
+from .model import BUCKETS
 from .weights import Config, Weights
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 """Rows that a graph for a step has room for."""
 
-PROMPTS = (16, 32, 64, 128, 256)
-"""Tokens that a graph for a part of a prompt has room for; a longer prompt is processed in parts."""
-
 _PENDING = -2  # where a launch has not written its token yet: a token, or -1 for none, takes its place
-_PATIENCE = 2.0  # seconds without a token after which the device is asked whether it failed
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ class Launches:
         state: Mapping[str, Any],
         *,
         batches: Sequence[int] = BATCHES,
-        prompts: Sequence[int] = PROMPTS,
+        prompts: Sequence[int] = BUCKETS,
         step_graph: Callable[..., gd.Graph] = engine_graph,
         prompt_graph: Callable[..., gd.Graph] = engine_prompt_graph,
         progress: Progress = lambda graph, done, total: None,
@@ -221,15 +217,11 @@ class Launches:
         DriverError
             If a launch failed.
         """
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+        for _ in polling(flight.built.exe):
             tokens = flight.tokens.tolist()
             if _PENDING not in tokens:
-                return tokens, flight.states.tolist()  # which were written before the tokens
-            time.sleep(0)  # another thread may want the interpreter
-            if time.monotonic() > deadline:
-                flight.built.exe.synchronize()  # a launch that failed says so here
-                deadline += _PATIENCE
+                break
+        return tokens, flight.states.tolist()  # which were written before the tokens
 
     def swap(self, weights: Mapping[str, Any]) -> None:
         """Let the launches from now on use other weights; those in flight end with what they began with."""

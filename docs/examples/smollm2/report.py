@@ -31,17 +31,21 @@ def render(source: Path) -> tuple[Path, Path]:
 def page_of(source: Path) -> str:
     """The page that belongs to a JSON file."""
     found = json.loads(source.read_text())
-    machine = found["machine"]
-    about = ", ".join(str(machine[name]) for name in ("gpu", "driver", "processor", "date") if name in machine)
     parts = [
         f"# A language model in one graph: {source.stem}",
         "Rendered by `docs/benchmarks/render.py` from the JSON file of the same name, which "
-        "`docs/examples/smollm2/bench.py` wrote. Times are medians. " + about + ".",
+        "`docs/examples/smollm2/bench.py` wrote. Times are medians. " + machine(found) + ".",
         f"![Tokens a second, and where the time of a step goes]({source.with_suffix('.png').name})",
     ]
     parts += [text for name, section in _SECTIONS.items() if name in found for text in section(found)]
     parts += _large(found)
     return "\n\n".join(parts) + "\n"
+
+
+def machine(found: dict[str, Any]) -> str:
+    """What it was measured on."""
+    about = found["machine"]
+    return ", ".join(str(about[name]) for name in ("gpu", "driver", "processor", "date") if name in about)
 
 
 def _decode(found: dict[str, Any]) -> list[str]:

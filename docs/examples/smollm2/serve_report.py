@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .report import table
+from .report import machine, table
 
 TRANSFORMERS = {1: 308, 32: 4709}
 """Tokens a second of transformers under a PyTorch CUDA graph by batch, bf16, with the same shapes, on an H200."""
@@ -29,13 +29,11 @@ def render(source: Path) -> tuple[Path, ...]:
 def page_of(source: Path) -> str:
     """The page that belongs to a JSON file."""
     found = json.loads(source.read_text())
-    machine = found["machine"]
-    about = ", ".join(str(machine[name]) for name in ("gpu", "driver", "processor", "date") if name in machine)
     by = "soak.py" if "wrong_answers" in found else "serve_bench.py"
     parts = [
         f"# {'A long run of the engine' if by == 'soak.py' else 'Many requests at a time'}: {source.stem}",
         "Rendered by `docs/benchmarks/render.py` from the JSON file of the same name, which "
-        f"`docs/examples/smollm2/{by}` wrote. {about}.",
+        f"`docs/examples/smollm2/{by}` wrote. {machine(found)}.",
     ]
     if _batches(found, "batch"):
         parts.append(f"![Tokens a second by batch, and waiting by load]({source.with_suffix('.png').name})")
