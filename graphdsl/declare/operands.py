@@ -130,6 +130,8 @@ class Buffer(Array):
         Of device memory of the exec, whether it may share its bytes with other arrays; see `Graph.device_array`.
     """
 
+    shape: tuple[int, ...]
+
     __slots__ = (
         "_space",
         "address",
@@ -198,8 +200,7 @@ class Buffer(Array):
     @property
     def allocation_nbytes(self) -> int:
         """Bytes from the first element to the end of the last, which the memory must have."""
-        shape: Any = self.shape  # a buffer's are numbers
-        return span_nbytes(shape, self.strides, self.dtype.itemsize)
+        return span_nbytes(self.shape, self.strides, self.dtype.itemsize)
 
     def renamed(self, name: str, definition: Level, device: int | None = None) -> Buffer:
         """The same buffer in another graph, by another name; external memory is adopted there too.

@@ -97,11 +97,10 @@ class Comparison(NamedTuple):
 
 def _elements(buffer: Buffer, held: Bytes) -> Bytes:
     """Single bytes of a buffer, by the index of the element and of the byte in it."""
-    shape: Any = (*buffer.shape, buffer.dtype.itemsize)  # a buffer's are numbers
+    shape = (*buffer.shape, buffer.dtype.itemsize)
     elements: Bytes = np.ndarray(shape, held.dtype, held, 0, (*buffer.strides, 1))
     return elements
 
 
 def _values(buffer: Buffer, held: Contents) -> Any:
-    shape: Any = buffer.shape
-    return np.ndarray(shape, buffer.dtype, held.data, 0, buffer.strides)
+    return np.ndarray(buffer.shape, buffer.dtype, held.data, 0, buffer.strides)

@@ -58,8 +58,7 @@ def random_inputs(graph: Definition, seed: int = 0) -> dict[str, np.ndarray[Any,
 
 
 def _drawn(rng: np.random.Generator, buffer: Buffer) -> np.ndarray[Any, Any]:
-    shape: Any = buffer.shape  # a buffer's are numbers
-    dtype, kind = buffer.dtype, buffer.dtype.kind
+    shape, dtype, kind = buffer.shape, buffer.dtype, buffer.dtype.kind
     if kind in "fc":
         drawn = rng.uniform(-1, 1, shape) + (1j * rng.uniform(-1, 1, shape) if kind == "c" else 0)
         return np.asarray(drawn).astype(dtype)

@@ -20,6 +20,7 @@ from graphdsl.errors import DeclarationError, GraphdslError
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.padding import LAST, Padding, Sizes
 from graphdsl.testing.orders import preorder
+from graphdsl.testing.trial import first_failure
 
 if TYPE_CHECKING:
     from graphdsl.graph import Graph
@@ -103,7 +104,7 @@ class PaddingTrial:
             buffer = self._buffers.get(name)
             if buffer is None or buffer.allocated:
                 raise unknown_name(name, self._buffers, "array", DeclarationError)
-            padding.check(name, buffer.shape, buffer.dtype, size)  # type: ignore[arg-type]  # a buffer's are numbers
+            padding.check(name, buffer.shape, buffer.dtype, size)
         self._written = {
             access.array.buffer.name for node in preorder(graph) for access in accesses(node) if access.writes
         }
@@ -162,24 +163,10 @@ class PaddingTrial:
                     padding.fill_rest(padded, poison_of(buffer.dtype, poison), sizes)
                 self._write(name, padded)
             self._exec.update(**{param: sizes[axis] for axis, param in self._cache.sizes.items()})
-            failure = self._launch()
+            failure = first_failure(self._exec)
             if failure is not None:
                 return Result({}, failure)
             return Result({name: each.slice(self._read(name), sizes) for name, each in self._outputs.items()}, None)
-
-    def _launch(self) -> GraphdslError | None:
-        """Launch, and wait until there is nothing more to be told; gives what was told first."""
-        self._exec.launch()
-        failure = None
-        while True:
-            try:
-                self._exec.synchronize()
-            except GraphdslError as problem:
-                if not isinstance(self._cache.device, Emulator):
-                    return problem  # a GPU that faults goes on saying so
-                failure = failure or problem.with_traceback(None)
-            else:
-                return failure
 
     @contextmanager
     def _put_back(self) -> Iterator[None]:
@@ -210,14 +197,14 @@ class PaddingTrial:
     def _memory(self, name: str) -> Any:
         buffer, address, shape = self._buffers[name], self._exec.addresses[name], self._buffers[name].shape
         if buffer.space != "device":
-            return host_view(address, shape, buffer.strides, buffer.dtype, None)  # type: ignore[arg-type]
+            return host_view(address, shape, buffer.strides, buffer.dtype, None)
         found = self._exec[name]
         if isinstance(found, DeviceArray):
             return found
         return DeviceArray(
             self._exec.device,
             address,
-            shape,  # type: ignore[arg-type]  # a buffer's are numbers
+            shape,
             buffer.strides,
             buffer.dtype,
             owner=found,

@@ -36,6 +36,21 @@ Memory = dict[str, Contents]
 """What each buffer holds, by name."""
 
 
+def first_failure(exe: GraphExec) -> GraphdslError | None:
+    """Launch, and wait until nobody has anything to tell any more; gives what was told first."""
+    exe.launch()
+    failure = None
+    while True:
+        try:
+            exe.synchronize()
+        except GraphdslError as problem:
+            if not isinstance(exe.device, Emulator):
+                return problem  # a GPU that faults goes on saying so
+            failure = failure or problem.with_traceback(None)
+        else:
+            return failure
+
+
 class Outcome(NamedTuple):
     """What came of a launch.
 
@@ -126,7 +141,7 @@ class Trial:
         self._restore(self._start)
         seen: list[Memory] = []
         self._chooser.begin(rank, look_at, lambda: seen.append(self._contents(self.buffers)))
-        failure = self._launch()
+        failure = first_failure(self._exec)
         if failure is None:
             self._chooser.note_left(set())
         memory = self._contents(self._start)
@@ -151,7 +166,7 @@ class Trial:
                 f"inputs are what arrays hold before a launch, and {name!r} {lacking}",
                 "Name a device, host or external array, and pass the values of params as values=.",
             )
-        shape: Any = buffer.shape  # a buffer's are numbers
+        shape = buffer.shape
         try:
             array = _converted(value, shape, buffer.dtype)
         except (TypeError, ValueError) as problem:
@@ -164,18 +179,6 @@ class Trial:
 
     def _unfit(self, name: str, rule: str, remedy: str) -> DeclarationError:
         return DeclarationError(rule, graph=self._graph.name, field=f"inputs[{name!r}]", remedy=remedy)
-
-    def _launch(self) -> GraphdslError | None:
-        """Launch, and wait until nobody has anything to tell any more; gives what was told first."""
-        self._exec.launch()
-        failure = None
-        while True:
-            try:
-                self._exec.synchronize()
-            except GraphdslError as problem:
-                failure = failure or problem.with_traceback(None)
-            else:
-                return failure
 
     def _contents(self, names: Iterable[str]) -> Memory:
         return {name: self._device.contents(self.address(name), self._nbytes(name)) for name in names}
