@@ -26,7 +26,7 @@ from graphdsl.run.calls import CallLog
 from graphdsl.run.device_array import DeviceArray, Entering
 from graphdsl.run.devices import Devices
 from graphdsl.run.events import adopted_handle, own_event
-from graphdsl.run.refusal import refused
+from graphdsl.run.refusal import KIND, refused, require_alike
 
 
 class Binding(NamedTuple):
@@ -278,15 +278,10 @@ class Memory:
             found = foreign_array(owner, name)
         except GraphdslError as problem:
             raise refused(problem) from None
-        for field in ("space", "dtype", "shape", "strides"):
-            new, old = getattr(found, field), getattr(buffer, field)
-            if new != old:
-                raise UpdateError(
-                    f"memory that is re-bound must have the {field} of the old, {old}",
-                    field=name,
-                    value=f"{field} {new}",
-                    remedy="Convert it first, or declare and instantiate a graph for it.",
-                )
+        remedy = "Convert it first, or declare and instantiate a graph for it."
+        require_alike(
+            name, found, buffer, KIND, "memory that is re-bound must have the {field} of the old, {old}", remedy
+        )
         self._require_same_device(buffer, owner)
         if found.readonly and not buffer.readonly:
             raise UpdateError(

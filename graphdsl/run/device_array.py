@@ -9,14 +9,14 @@ import numpy as np
 
 from graphdsl.declare.given import checked_dtype, checked_shape
 from graphdsl.declare.operands import contiguous_strides, layout_of
-from graphdsl.declare.rows import dimensions
-from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 from graphdsl.errors import DeclarationError, GraphdslError
 from graphdsl.run.blocks import DeviceBlock, freed_with
+from graphdsl.run.copies import Side, copy_rows
 from graphdsl.run.faults import told
-from graphdsl.run.rows import copied_rows
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from graphdsl.drivers.base import Driver
 
 Entering = Callable[[bool], None]
@@ -165,7 +165,7 @@ class DeviceArray:
             if self._is_contiguous():
                 self.device.memcpy_dtoh(out, self.address, stream)
             else:
-                self._copy_rows(out, self, stream)
+                copy_rows(self.device, _host_side(out), self._side, stream)
         return out
 
     def copy_from_host(self, array: Any) -> None:
@@ -193,7 +193,7 @@ class DeviceArray:
             if self._is_contiguous():
                 self.device.memcpy_htod(self.address, source, stream)
             else:
-                self._copy_rows(self, source, stream)
+                copy_rows(self.device, self._side, _host_side(source), stream)
 
     def _enter(self, writes: bool) -> None:
         if self._entering is not None:
@@ -233,18 +233,24 @@ class DeviceArray:
     def _is_contiguous(self) -> bool:
         return layout_of(self.shape, self.strides, self.dtype.itemsize) == "C"
 
-    def _copy_rows(self, destination: Any, source: Any, stream: int) -> None:
-        """Copy between this array, whose rows lie apart, and one of the host."""
-        struct = np.zeros(1, MEMCPY_NODE)
-        struct["ctx"] = self.device.context
-        for name, value in copied_rows(dimensions(destination, source)).items():
-            struct[name] = value
-        for side, array in (("destination", destination), ("source", source)):
-            if array is self:
-                struct[f"{side}_memory_type"], struct[f"{side}_device"] = MEMORY_TYPE_DEVICE, self.address
-            else:
-                struct[f"{side}_memory_type"], struct[f"{side}_host"] = MEMORY_TYPE_HOST, array.ctypes.data
-        self.device.memcpy_3d(struct.ctypes.data, stream)
+    @property
+    def _side(self) -> Side:
+        return Side(self, self.address, on_device=True)
+
+    @classmethod
+    def _first_of(cls, array: DeviceArray, shape: tuple[int, ...]) -> Self:
+        """The first rows of another array, in its memory."""
+        return cls(
+            array.device,
+            array.address,
+            shape,
+            array.strides,
+            array.dtype,
+            owner=array,
+            synchronize=array._synchronize,
+            entering=array._entering,
+            readonly=array.readonly,
+        )
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -313,6 +319,10 @@ def to_device(device: Driver, array: Any) -> DeviceArray:
     made = device_array(device, source.shape, source.dtype)
     made.copy_from_host(source)
     return made
+
+
+def _host_side(array: np.ndarray[Any, Any]) -> Side:
+    return Side(array, array.ctypes.data, on_device=False)
 
 
 def _host_array(array: Any, remedy: str) -> np.ndarray[tuple[int, ...], Any]:

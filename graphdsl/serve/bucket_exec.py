@@ -227,7 +227,7 @@ class Run:
         slot.written[name] = self.sizes
         if padding.fill is None and padding.scrap is None:  # nobody reads the rest, so that nothing is copied there
             extents = padding.extents(array.shape, self.sizes, name=name)
-            _first_rows(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
+            DeviceArray._first_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
         else:
             array.copy_from_host(staged)
 
@@ -301,24 +301,10 @@ class Run:
         )
 
 
-def _first_rows(array: DeviceArray, extents: tuple[int, ...]) -> DeviceArray:
-    return DeviceArray(
-        array.device,
-        array.address,
-        extents,
-        array.strides,
-        array.dtype,
-        owner=array,
-        synchronize=array._synchronize,
-        entering=array._entering,
-        readonly=array.readonly,
-    )
-
-
 def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:
     """The real part of memory of others."""
     if padding is None:
         return owner
     if isinstance(owner, DeviceArray):
-        return _first_rows(owner, padding.extents(owner.shape, sizes, name=name))
+        return DeviceArray._first_of(owner, padding.extents(owner.shape, sizes, name=name))
     return padding.slice(owner, sizes, name=name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -257,6 +258,16 @@ class Buckets:
             value="nothing",
             remedy=f"Pass {', '.join(f'{axis}=...' for axis in self.sizes)}.",
         )
+
+
+@contextmanager
+def about(bucket: Bucket) -> Iterator[None]:
+    """Around what is done for a bucket: errors name it."""
+    try:
+        yield
+    except GraphdslError as problem:
+        problem.about(bucket=bucket)
+        raise
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

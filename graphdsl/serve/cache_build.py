@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from threading import Condition, get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from graphdsl.graph import Graph, default_device
 from graphdsl.run.blocks import size_text
 from graphdsl.serve.arena import Arena
 from graphdsl.serve.bucket_exec import Slot
-from graphdsl.serve.buckets import Bucket, Buckets
+from graphdsl.serve.buckets import Bucket, Buckets, about
 from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.counts import Counts
 from graphdsl.serve.entries import Entries, Entry, close_all
@@ -126,7 +126,7 @@ class CacheBuild:
         arena, needs, graphs = 0, {}, {}
         for bucket in self.buckets:
             graph = graphs[bucket] = self._declared(bucket)
-            with _about(bucket):
+            with about(bucket):
                 made = graph.plan(self.device)
             arena = max(arena, made.nbytes_on(self.device.ordinal))
             needs[bucket] = self.concurrency * exec_nbytes(made)
@@ -154,7 +154,7 @@ class CacheBuild:
                 value=f"{graph!r} of type {type(graph).__name__}",
                 remedy="Return a graphdsl.Graph.",
             )
-        with _about(bucket):
+        with about(bucket):
             self._require_operands(graph, bucket)
         return graph
 
@@ -163,7 +163,7 @@ class CacheBuild:
         for name, padding in [*self.inputs.items(), *self.cuts.items()]:
             if name not in buffers:
                 raise unknown_name(name, buffers, "array", DeclarationError)
-            padding.check(name, buffers[name].shape, buffers[name].dtype, bucket)  # type: ignore[arg-type]
+            padding.check(name, buffers[name].shape, buffers[name].dtype, bucket)
         for name, buffer in buffers.items():
             if buffer.external and name not in self._shared:
                 self._shared[name] = Shared.of(buffer)
@@ -231,7 +231,7 @@ class CacheBuild:
         with self._changed:
             self._require_open()
             if not self._arenas:
-                with _about(bucket):
+                with about(bucket):
                     made = [Arena(self.device, nbytes, number) for number in range(self.concurrency)]
                 self._arenas = made
                 self._free.extend(made)
@@ -242,7 +242,7 @@ class CacheBuild:
         """An exec in each arena."""
         graph = self._graphs.pop(bucket, None) or self._declared(bucket)
         owners = {name: owner for name, owner in self._owners.items() if name in graph.operands}
-        with _about(bucket), ExitStack() as made:
+        with about(bucket), ExitStack() as made:
             first, *others = arenas
             given: dict[str, Any] = {"arena": first.memory, "stream": first.stream, "owners": owners}
             exe = made.enter_context(graph.instantiate(self.device, lanes=self._lanes, **given))
@@ -329,15 +329,19 @@ class CacheBuild:
         with self._changed:
             arena.holder = None
             if unusable and not entry.lost:
-                entry.lost = True
-                self._entries.remove(entry)
-                self._counts.add("evict", UNUSABLE)
+                self._lose(entry)
             self._free.append(arena)
             ended = self._unpin(entry)
         if ended:
             self._end([entry], UNUSABLE)
         if self._swapped:
             self._let_go()
+
+    def _lose(self, entry: Entry) -> None:
+        """Let no more requests get execs of which one is unusable. The lock is held."""
+        entry.lost = True
+        self._entries.remove(entry)
+        self._counts.add("evict", UNUSABLE)
 
     def _let_go(self) -> None:
         """Let go of memory that was swapped out, once no launch can use it any more."""
@@ -365,16 +369,6 @@ def _require(right: bool, field: str, value: Any, rule: str) -> None:
         raise DeclarationError(
             f"this is {rule}", field=field, value=repr(value), remedy="See the docstring of graphdsl.GraphCache."
         )
-
-
-@contextmanager
-def _about(bucket: Bucket) -> Iterator[None]:
-    """Around what is done for a bucket: errors name it."""
-    try:
-        yield
-    except GraphdslError as problem:
-        problem.about(bucket=bucket)
-        raise
 
 
 def _written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:

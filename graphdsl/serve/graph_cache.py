@@ -348,9 +348,7 @@ class GraphCache(CacheBuild):
         with self._changed:
             lost = [entry for entry in self._entries if not all(slot.exec.usable for slot in entry.slots)]
             for entry in lost:
-                entry.lost = True
-                self._entries.remove(entry)
-                self._counts.add("evict", UNUSABLE)
+                self._lose(entry)
         self._end([entry for entry in lost if not entry.pins], UNUSABLE)
 
     # The end

@@ -11,24 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from graphdsl.declare.interop import ForeignArray, foreign_array
 from graphdsl.declare.operands import Buffer, layout_of
 from graphdsl.declare.regions import Intervals
-from graphdsl.declare.rows import dimensions
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.base import Address, Driver, Handle
-from graphdsl.drivers.structs import MEMCPY_NODE, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST
 from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.graph import Graph
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import size_text
+from graphdsl.run.copies import Side, copy_rows
 from graphdsl.run.faults import told
 from graphdsl.run.graph_exec import GraphExec
-from graphdsl.run.refusal import refused
-from graphdsl.run.rows import copied_rows
-from graphdsl.serve.buckets import Bucket
+from graphdsl.run.refusal import KIND, refused, require_alike
+from graphdsl.serve.buckets import Bucket, about
 
 
 @dataclass(frozen=True)
@@ -94,16 +90,8 @@ class Shared(NamedTuple):
         UpdateError
             The message names the field that differs.
         """
-        found = _found(owner, name)
-        for field in ("space", "dtype", "shape", "strides"):
-            new, old = getattr(found, field), getattr(self, field)
-            if new != old:
-                raise UpdateError(
-                    f"memory that is swapped in must have the {field} of the old, {old}",
-                    field=name,
-                    value=f"{field} {new}",
-                    remedy="Convert it first.",
-                )
+        rule = "memory that is swapped in must have the {field} of the old, {old}"
+        require_alike(name, _found(owner, name), self, KIND, rule)
 
 
 class Place(NamedTuple):
@@ -148,11 +136,8 @@ def rebind(places: Sequence[Place], owners: Mapping[str, Any]) -> None:
 
 
 def _update(place: Place, owners: Mapping[str, Any]) -> None:
-    try:
+    with about(place.bucket):
         place.exec.update(owners)
-    except GraphdslError as problem:
-        problem.about(bucket=place.bucket)
-        raise
 
 
 def _put_back(place: Place, owners: Mapping[str, Any]) -> None:
@@ -264,15 +249,8 @@ def _copies(places: Sequence[Place], name: str, source: Any) -> Iterator[tuple[F
         )
     for owner in owners.values():
         found = _found(owner, name)
-        for field in ("dtype", "shape"):
-            new, old = getattr(given, field), getattr(found, field)
-            if new != old:
-                raise UpdateError(
-                    f"what is copied in place must have the {field} of the memory, {old}",
-                    field=name,
-                    value=f"{field} {new}",
-                    remedy="Convert it first.",
-                )
+        rule = "what is copied in place must have the {field} of the memory, {old}"
+        require_alike(name, given, found, ("dtype", "shape"), rule)
         if found.readonly or layout_of(found.shape, found.strides, found.dtype.itemsize) != "C":
             raise UpdateError(
                 "memory that is written in place must be writable and without gaps",
@@ -292,17 +270,9 @@ def _found(owner: Any, name: str) -> ForeignArray:
 
 
 def _copy(destination: ForeignArray, source: ForeignArray, device: Driver, stream: Handle) -> None:
-    """Copy between any two places; returns when it is done."""
-    struct = np.zeros(1, MEMCPY_NODE)
-    struct["ctx"] = device.context
-    for name, value in copied_rows(dimensions(destination, source)).items():
-        struct[name] = value
-    for side, array in (("destination", destination), ("source", source)):
-        on_device = array.space == "device"
-        struct[f"{side}_memory_type"] = MEMORY_TYPE_DEVICE if on_device else MEMORY_TYPE_HOST
-        struct[f"{side}_{'device' if on_device else 'host'}"] = array.address
+    to, of = (Side(each, each.address, each.space == "device") for each in (destination, source))
     with told(device):
-        device.memcpy_3d(struct.ctypes.data, stream)
+        copy_rows(device, to, of, stream)
 
 
 def require_names(names: Mapping[str, Any], known: Mapping[str, Any]) -> None:
