@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdsl import profiler
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.nesting import ChildNode, ConditionalNode
 from graphdsl.declare.node import Node
@@ -32,6 +33,7 @@ from graphdsl.drivers.structs import (
 from graphdsl.errors import DriverError
 from graphdsl.plan import Level, Plan
 from graphdsl.plan.levels import Edges
+from graphdsl.run.adding import add_nodes
 from graphdsl.run.calls import CallLog
 from graphdsl.run.describe import describe_edges, describe_node
 from graphdsl.run.devices import Devices
@@ -254,7 +256,7 @@ class _Filler:
         nodes = self._plan.nodes[where]
         added = part
         try:
-            self.handles[where] = self._device.graph_add_nodes(graph, packing.kinds[where], packing.params[where])
+            self.handles[where] = add_nodes(self._device, graph, nodes, packing.kinds[where], packing.params[where])
         except DriverError as problem:
             added = part[: problem.index]
             blame(problem, nodes[problem.index])
@@ -272,9 +274,10 @@ class _Filler:
         assert isinstance(node, AllocNode), node
         before = level.edges[level.edges[:, 1] == index, 0]
         try:
-            self.handles[index] = self._device.graph_add_node(
-                graph, int(self._packing.params[index]), self.handles[before]
-            )
+            with profiler.named(f"node {node.name}"):
+                self.handles[index] = self._device.graph_add_node(
+                    graph, int(self._packing.params[index]), self.handles[before]
+                )
         except DriverError as problem:
             blame(problem, node)
             raise

@@ -12,6 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from graphdsl import profiler
 from graphdsl.check import check
 from graphdsl.declare.condition import refuse_condition
 from graphdsl.declare.definition import Definition
@@ -95,13 +96,22 @@ def instantiate(
     place = None if arena is None else given_arena(arena, made, device)
     if stream is not None:
         stream_handle(stream)  # says what is wrong with it before anything is made
-    exe = GraphExec(made, device, values or {}, arena=place, owners=owners, stream=stream)
+    exe = _exec_class()(made, device, values or {}, arena=place, owners=owners, stream=stream)
     try:
         exe._aliases.tell(exe._aliases.warnings({}, owners))
     except BaseException:
         exe.close()
         raise
     return exe
+
+
+def _exec_class() -> type[GraphExec]:
+    """What execs are made as: while a profiler listens, of a class that tells it of them."""
+    if not profiler.listens():
+        return GraphExec
+    from graphdsl.run.traced import TracedExec
+
+    return TracedExec
 
 
 class GraphExec(ExecUpdates):
@@ -159,7 +169,7 @@ class GraphExec(ExecUpdates):
             kernels = tuple(shadow.packing.kernels)
             bound, disabled = self._memory.bindings(shadow.values), sorted(shadow.disabled)
         place = None if arena is None else given_arena(arena, now, self.device)
-        made = GraphExec(now, self.device, values, kernels=kernels, bound=bound, arena=place, stream=stream)
+        made = type(self)(now, self.device, values, kernels=kernels, bound=bound, arena=place, stream=stream)
         try:
             made._switches.take_over(disabled, self._switches)
             for index in disabled:
