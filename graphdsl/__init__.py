@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from graphdsl.compile.elementwise import elementwise
     from graphdsl.run.device_array import DeviceArray, device_array, to_device
     from graphdsl.run.graph_exec import GraphExec
+    from graphdsl.serve.events import Observer
     from graphdsl.serve.graph_cache import GraphCache
+    from graphdsl.serve.metrics import Metrics
 
 __all__ = [
     "AccessPolicy",
@@ -69,7 +71,9 @@ __all__ = [
     "GraphdslError",
     "Limits",
     "MemoryFault",
+    "Metrics",
     "Node",
+    "Observer",
     "OrderError",
     "Padding",
     "PaddingError",
@@ -108,6 +112,8 @@ _LATE = {
     "DeviceArray": "graphdsl.run.device_array",
     "GraphCache": "graphdsl.serve.graph_cache",
     "GraphExec": "graphdsl.run.graph_exec",
+    "Metrics": "graphdsl.serve.metrics",
+    "Observer": "graphdsl.serve.events",
     "device": "graphdsl.device",
     "device_array": "graphdsl.run.device_array",
     "elementwise": "graphdsl.compile.elementwise",

@@ -7,9 +7,13 @@ not know the cache.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from graphdsl.serve.buckets import Bucket
+
+if TYPE_CHECKING:
+    from graphdsl.run.graph_exec import GraphExec
 
 Sizes = Mapping[str, int]
 """The size of each axis that a request has."""
@@ -47,6 +51,13 @@ class Observer:
 
     def fell_back(self, sizes: Sizes, why: str) -> None:
         """A request was given to the fallback."""
+
+    def launching(self, bucket: Bucket, exe: GraphExec, stream: Any) -> Callable[[], None] | None:
+        """An exec is launched next, into a stream of its device; what is given back is called right behind that.
+
+        ``stream`` is a handle, or an object with ``__cuda_stream__``. Nothing is called if the launch is refused.
+        """
+        return None
 
     def launched(self, bucket: Bucket, seconds: float, queued_seconds: float) -> None:
         """A launch took so long to ask for; its run had waited so long for a free arena."""
