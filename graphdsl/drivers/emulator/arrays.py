@@ -345,6 +345,7 @@ def contents(source: Array | Record) -> Any:
     return array._values
 
 
+@functools.cache
 def as_dtype(numba_type: Any) -> np.dtype[Any]:
     """The NumPy dtype of a Numba type, or of what NumPy takes for one."""
     found: np.dtype[Any] = np.dtype(

@@ -8,6 +8,7 @@ simulator lacks. This module must not know graphs or drivers.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from typing import Any
 
@@ -116,9 +117,9 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
     def _matrix_product(self, fragments: Any, brain: bool) -> tuple[Any, ...]:
         """The part of the thread's lane; the first lane that goes on makes those of all."""
         brought = self._meet_warp(_ALL_LANES, (fragments, []))
-        made = brought[0][1]
+        made = next(iter(brought.values()))[1]
         if not made:
-            made.append(product({lane: each[0] for lane, each in brought.items()}, brain))
+            made.append(product({rank % WARP: each[0] for rank, each in brought.items()}, brain))
         return tuple(made[0][self.laneid])
 
     def rounded(self, value: Any, dtype: type[np.generic]) -> Any:
@@ -160,12 +161,10 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
     # Warps
 
     def _meet_warp(self, mask: Any, value: Any = None) -> dict[int, Any]:
-        """What the lanes of ``mask`` bring, by lane."""
+        """What the threads of the warp that are in ``mask`` bring, by rank."""
         mask = int(mask) & _ALL_LANES
         first = self.scheduler.current.rank // WARP * WARP
-        members = [first + lane for lane in range(WARP) if mask >> lane & 1]
-        answer = self.scheduler.meet((first, mask), value, members)
-        return {rank - first: brought for rank, brought in answer.items()}
+        return self.scheduler.meet((first, mask), value, _members(first, mask))
 
     def syncwarp(self, mask: Any = _ALL_LANES) -> None:
         self._meet_warp(mask)
@@ -174,9 +173,10 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         brought = self._meet_warp(mask, value)
         if not 0 <= lane < WARP:
             return value
-        if lane not in brought:
+        rank = self.scheduler.current.rank // WARP * WARP + lane
+        if rank not in brought:
             raise ValueError(f"a shuffle reads from lane {lane}, which takes no part in it: the result is undefined")
-        return brought[lane]
+        return brought[rank]
 
     def shfl_sync(self, mask: Any, value: Any, src_lane: Any) -> Any:
         return self._shuffle(mask, value, int(src_lane) % WARP)
@@ -200,10 +200,10 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
         return len({bool(value) for value in self._meet_warp(mask, predicate).values()}) == 1
 
     def ballot_sync(self, mask: Any, predicate: Any) -> int:
-        return _lane_mask(lane for lane, value in self._meet_warp(mask, predicate).items() if value)
+        return _lane_mask(rank for rank, value in self._meet_warp(mask, predicate).items() if value)
 
     def match_any_sync(self, mask: Any, value: Any) -> int:
-        return _lane_mask(lane for lane, other in self._meet_warp(mask, value).items() if other == value)
+        return _lane_mask(rank for rank, other in self._meet_warp(mask, value).items() if other == value)
 
     def match_all_sync(self, mask: Any, value: Any) -> tuple[int, bool]:
         brought = self._meet_warp(mask, value)
@@ -212,7 +212,7 @@ class DeviceApi(FakeCUDAModule):  # type: ignore[misc]  # Numba has no types
 
     def activemask(self) -> int:
         first = self.scheduler.current.rank // WARP * WARP
-        return _lane_mask(lane for lane in range(WARP) if self.scheduler.is_running(first + lane))
+        return _lane_mask(rank for rank in range(first, first + WARP) if self.scheduler.is_running(rank))
 
     def lanemask_lt(self) -> int:
         return (1 << self.laneid) - 1
@@ -257,8 +257,15 @@ def _bits(value: Any) -> str:
     return f"{number & (1 << width) - 1:0{width}b}"
 
 
-def _lane_mask(lanes: Any) -> int:
-    return sum(1 << lane for lane in lanes)
+def _lane_mask(ranks: Any) -> int:
+    """The lanes of some threads of a warp, one bit each."""
+    return sum(1 << rank % WARP for rank in ranks)
+
+
+@functools.lru_cache(1024)
+def _members(first: int, mask: int) -> tuple[int, ...]:
+    """Ranks of the threads that are in ``mask``, of the warp whose first thread has a rank."""
+    return tuple(first + lane for lane in range(WARP) if mask >> lane & 1)
 
 
 @functools.cache
@@ -282,7 +289,7 @@ class _Index:
 def _new_array(kind: Kind, shape: Any, dtype: Any, alignment: Any) -> Any:
     dtype = as_dtype(dtype)
     shape = tuple(shape) if isinstance(shape, tuple) else (int(shape),)
-    region = fresh(kind, int(np.prod(shape)) * dtype.itemsize)
+    region = fresh(kind, math.prod(map(int, shape)) * dtype.itemsize)
     region.alignment = alignment or dtype.itemsize  # what a GPU keeps to
     return array_in(region, f"{kind} array", dtype, shape)
 

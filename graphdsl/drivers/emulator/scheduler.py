@@ -1,10 +1,10 @@
 """Runs the threads of a block one at a time, in order, each until it ends or must wait for others; those of all blocks
 where blocks wait for each other.
 
-A kernel without barriers is one plain loop in the calling Python thread. Where a CUDA thread waits, the Python thread
-that runs it goes to sleep and another one carries on. Exactly one is awake at any time, so nothing here needs a lock,
-and every run of a kernel takes the same course. (The `BlockManager` of Numba's simulator starts a Python thread for
-each CUDA thread and polls them: without barriers that takes some 300 times as long, with them 10 times.)
+A kernel without barriers is one plain loop. Where a CUDA thread waits, the greenlet that runs it is left as it is, and
+another one carries on. All are of the calling Python thread, so nothing here needs a lock, and every run of a kernel
+takes the same course. (A Python thread for each takes 4 to 7 times as long to pass its turn on. The `BlockManager` of
+Numba's simulator starts one for each CUDA thread, waiting or not, and polls them.)
 
 Like the hardware, a barrier counts threads that have ended as arrived. Where all that are left wait for each other in
 vain, a GPU hangs; here it is an error. This module must not know arrays or graphs.
@@ -12,17 +12,12 @@ vain, a GPU hangs; here it is an error. This module must not know arrays or grap
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from queue import SimpleQueue
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from graphdsl.drivers.host_threads import host_function
+from greenlet import getcurrent, greenlet
 
 WARP = 32
 
@@ -64,19 +59,19 @@ class Thread:
         Number in the block, x fastest.
     block : Block
         The block it belongs to.
-    turn : queue.SimpleQueue
-        Gets an item when the thread may go on after a wait.
+    fiber : greenlet.greenlet or None
+        What goes on with it when it is its turn, while it waits.
     answer : dict
         What the threads that it met brought, by rank.
     """
 
-    __slots__ = ("answer", "block", "index", "rank", "turn")
+    __slots__ = ("answer", "block", "fiber", "index", "rank")
 
     def __init__(self, index: Place, rank: int, block: Block) -> None:
         self.index = index
         self.rank = rank
         self.block = block
-        self.turn: SimpleQueue[None] = SimpleQueue()
+        self.fiber: greenlet | None = None
         self.answer: dict[Any, Any] = {}
 
 
@@ -103,39 +98,6 @@ class _Abandoned(BaseException):
     """Unwinds a CUDA thread whose block has failed elsewhere."""
 
 
-class _Worker(threading.Thread):
-    """A Python thread that carries on where another one sleeps. It outlives launches: starting one is slow."""
-
-    def __init__(self) -> None:
-        super().__init__(name="graphdsl emulator", daemon=True)
-        self.turn: SimpleQueue[Scheduler] = SimpleQueue()
-        self.start()
-
-    def run(self) -> None:
-        with np.errstate(all="ignore"):
-            while True:
-                scheduler = self.turn.get()
-                # The launch that it belongs to holds the emulator: a call from here would wait for that for ever.
-                with host_function():
-                    scheduler._drain(self)
-
-
-_idle_workers: list[_Worker] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle_workers.clear)  # threads do not survive a fork
-
-
-def _take_worker() -> _Worker:
-    try:
-        return _idle_workers.pop()
-    except IndexError:
-        pass
-    try:
-        return _Worker()
-    except RuntimeError as problem:
-        raise MemoryError("this machine cannot hold more CUDA threads that wait for each other") from problem
-
-
 class Scheduler:
     """Runs the blocks of one launch.
 
@@ -158,9 +120,7 @@ class Scheduler:
         self._blocks = [Block(Place(0, 0, 0))]
         self._threads = self._threads_of(self._blocks[0])
         self.current = self._threads[0]
-        self._workers: set[_Worker] = set()
-        self._done: SimpleQueue[None] = SimpleQueue()
-        self._failure: tuple[Thread | None, BaseException] | None = None
+        self._closed = False
         self._begin([Place(0, 0, 0)])
 
     def _threads_of(self, block: Block) -> list[Thread]:
@@ -188,20 +148,19 @@ class Scheduler:
             If a thread raised, or waits in vain.
         """
         self._begin(blocks)
-        self._drain()
-        self._done.get()
-        if self._failure is not None:
-            thread, cause = self._failure
-            if thread is None or not isinstance(cause, Exception):
-                raise cause
-            raise ThreadError(thread.index, thread.block.index) from cause
+        while self._running:
+            fiber = self._next()
+            try:
+                fiber.switch()
+            except Exception as problem:
+                raise self._error() from problem
 
     def close(self) -> None:
         """Unwind CUDA threads that still wait, after a failure or an interrupt."""
-        if self._running:
-            self._fail(self.current, _Abandoned())
-        while self._workers:
-            time.sleep(0.001)
+        self._closed = True
+        for thread in self._threads:
+            if thread.fiber is not None:
+                thread.fiber.throw(_Abandoned)
 
     def meet(self, scope: Any, value: Any = None, members: Collection[int] | None = None) -> dict[int, Any]:
         """Wait until the other running threads of the block that belong to a scope come here too.
@@ -220,9 +179,11 @@ class Scheduler:
         dict
             What each thread brought, by rank.
         """
-        self._stop_if_failed()
         thread = self.current
-        meeting = self._meetings.setdefault((thread.block, scope), _Meeting(thread.block.running, members))
+        key = (thread.block, scope)
+        meeting = self._meetings.get(key)
+        if meeting is None:
+            meeting = self._meetings[key] = _Meeting(thread.block.running, members)
         meeting.arrived[thread.rank] = (thread, value)
         self._sleep(thread)
         return thread.answer
@@ -235,7 +196,6 @@ class Scheduler:
         BarrierError
             If some have ended: what the others then do is undefined, and on a GPU they may wait for ever.
         """
-        self._stop_if_failed()
         thread = self.current
         meeting = self._meetings.setdefault("all", _Meeting(self._running, None))
         meeting.arrived[thread] = (thread, None)
@@ -248,19 +208,16 @@ class Scheduler:
         """Wait until no other thread of the block can go on, and ``action`` has been called.
 
         Threads that wait so at the same time go on after the same call, which is that of the first. Those of a warp are
-        enough to wait for each other: a sleeping thread takes a Python thread.
+        enough to wait for each other: a block may be large.
 
         Parameters
         ----------
         action : callable
             What it raises ends the launch, and is raised by `run` as it is.
         """
-        self._stop_if_failed()
         thread = self.current
         self._action = action
         self._last.append(thread)
-        if len(self._last) == WARP:
-            self._let_last_go()
         self._sleep(thread)
 
     def is_running(self, rank: int) -> bool:
@@ -269,63 +226,54 @@ class Scheduler:
 
     def _sleep(self, thread: Thread) -> None:
         """Let others go on, until it is the thread's turn again."""
-        self._pass_on()
-        thread.turn.get()
-        self._stop_if_failed()
-        self.current = thread
+        if self._closed:
+            raise _Abandoned
+        thread.fiber = fiber = getcurrent()
+        fiber.parent.switch()
+        thread.fiber = None
 
-    def _drain(self, worker: _Worker | None = None) -> None:
-        """Run threads that have not started, one after the other, until none is left; then pass on."""
-        well = self._start_threads()
-        if worker is not None:
-            self._workers.discard(worker)
-            _idle_workers.append(worker)
-        if well:
-            self._pass_on()
-
-    def _start_threads(self) -> bool:
-        """False if one failed, or was unwound because another one did."""
+    def _start_threads(self) -> None:
+        """Run threads that have not started, one after the other, until none is left."""
         call, unstarted, running = self._call, self._unstarted, self._running
-        while unstarted:
-            self.current = thread = unstarted.popleft()
-            try:
+        try:
+            while unstarted:
+                self.current = thread = unstarted.popleft()
                 call()
-            except _Abandoned:
-                return False
-            except BaseException as problem:
-                self._fail(thread, problem)
-                return False
-            running.discard(thread)
-            thread.block.running.discard(thread.rank)
-        return True
+                running.discard(thread)
+                thread.block.running.discard(thread.rank)
+        except _Abandoned:
+            return
+        except Exception:
+            if not self._closed:  # what comes of being unwound is nobody's concern
+                raise
 
-    def _pass_on(self) -> None:
-        """Wake the Python thread that goes on from here; the caller goes to sleep."""
-        if not self._running:
-            self._done.put(None)
-        elif self._unstarted:
-            worker = _take_worker()
-            self._workers.add(worker)
-            worker.turn.put(self)
-        else:
-            if not self._ready:
-                self._hold_meetings()
-            if not self._ready and self._last:
-                self._let_last_go()
-            if self._ready:
-                self._ready.popleft().turn.put(None)
-            elif self._failure is None:
-                self._fail(self.current, BarrierError(f"{len(self._running)} threads wait for others that never come"))
+    def _next(self) -> greenlet:
+        """What goes on: threads that have not started, then those that wait for nobody."""
+        if len(self._last) == WARP:
+            self._let_last_go()
+        if self._unstarted:
+            fiber = greenlet(self._start_threads)
+            fiber.gr_context = copy_context()  # NumPy is told there which floating-point errors to ignore
+            return fiber
+        if not self._ready:
+            self._hold_meetings()
+        if not self._ready and self._last:
+            self._let_last_go()
+        if not self._ready:
+            waiting = f"{len(self._running)} threads wait for others that never come"
+            raise self._error() from BarrierError(waiting)
+        self.current = thread = self._ready.popleft()
+        assert thread.fiber is not None
+        return thread.fiber
+
+    def _error(self) -> ThreadError:
+        return ThreadError(self.current.index, self.current.block.index)
 
     def _let_last_go(self) -> None:
         """Do what some threads wait for that others go before."""
         last, self._last = self._last, []
-        try:
-            self._action()
-        except BaseException as problem:
-            self._fail(None, problem)
-        else:
-            self._ready.extend(last)
+        self._action()
+        self._ready.extend(last)
 
     def _hold_meetings(self) -> None:
         """Answer every meeting for which nobody is missing."""
@@ -336,19 +284,6 @@ class Scheduler:
                 for thread, _ in meeting.arrived.values():
                     thread.answer = answer
                     self._ready.append(thread)
-
-    def _fail(self, thread: Thread | None, problem: BaseException) -> None:
-        """Keep the first failure, of a thread or of the action, and unwind every thread that waits."""
-        if self._failure is None:
-            self._failure = (thread, problem)
-        self._unstarted.clear()
-        self._done.put(None)
-        for other in self._threads:
-            other.turn.put(None)
-
-    def _stop_if_failed(self) -> None:
-        if self._failure is not None:
-            raise _Abandoned
 
 
 class _Meeting:

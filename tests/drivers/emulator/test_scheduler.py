@@ -3,28 +3,32 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphdsl.drivers.emulator import scheduler
 from graphdsl.drivers.emulator.scheduler import Place, Scheduler, ThreadError
 
 
 def run(call: Any, dims: tuple[int, int, int], blocks: int = 1) -> None:
-    """Run ``call(scheduler)`` in every thread of some blocks."""
-    made = Scheduler(lambda: call(made), Place(*dims))
+    """Run ``call(scheduler)`` in every thread of some blocks, and hold it to leave none behind."""
+    begun, ended = [], []
+
+    def counted() -> None:
+        begun.append(None)
+        try:
+            call(made)
+        finally:
+            ended.append(None)
+
+    made = Scheduler(counted, Place(*dims))
     try:
         for block in range(blocks):
             made.run(Place(block, 0, 0))
     finally:
         made.close()
-
-
-def busy_workers() -> int:
-    """Python threads of the emulator that are not idle."""
-    started = sum(thread.name == "graphdsl emulator" for thread in threading.enumerate())
-    return started - len(scheduler._idle_workers)
+        assert len(ended) == len(begun)
 
 
 def test_threads_run_in_order_x_first_in_the_calling_python_thread() -> None:
@@ -61,7 +65,6 @@ def test_no_thread_passes_a_barrier_before_all_that_still_run_have_come(rounds: 
     run(call, (len(rounds), 1, 1), blocks=2)
     half = len(log) // 2
     assert log[:half] == sorted(log[:half]) == log[half:]
-    assert busy_workers() == 0
 
 
 @given(st.lists(st.sampled_from(["block", "half", "end"]), min_size=4, max_size=4))
@@ -82,7 +85,6 @@ def test_every_outcome_ends(plans: list[str]) -> None:
             run(call, (4, 1, 1))
     else:
         run(call, (4, 1, 1))
-    assert busy_workers() == 0
 
 
 @pytest.mark.parametrize("failing", [0, 2, 5])
@@ -104,7 +106,6 @@ def test_a_failure_unwinds_the_threads_that_wait(failing: int) -> None:
     assert (caught.value.thread, caught.value.block) == ((failing, 0, 0), (0, 0, 0))
     assert isinstance(caught.value.__cause__, KeyError)
     assert sorted(unwound) == list(range(6))
-    assert busy_workers() == 0
 
 
 @pytest.mark.parametrize("where", [0, 3])
@@ -116,7 +117,6 @@ def test_an_interrupt_comes_through(where: int) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(call, (4, 1, 1))
-    assert busy_workers() == 0
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.data())
@@ -142,7 +142,6 @@ def test_who_lets_others_go_first_goes_on_when_nobody_else_can(barriers: list[in
 
 @pytest.mark.parametrize("threads", [1, 5, 32, 100])
 def test_an_action_that_fails_ends_the_launch_and_leaves_no_thread_behind(threads: int) -> None:
-    before = busy_workers()
     calls = []
 
     def action() -> None:
@@ -154,7 +153,6 @@ def test_an_action_that_fails_ends_the_launch_and_leaves_no_thread_behind(thread
 
     with pytest.raises(ZeroDivisionError):
         run(call, (threads, 1, 1))
-    assert busy_workers() == before
     assert len(calls) == 1
 
 
@@ -169,3 +167,48 @@ def test_no_more_than_a_warp_waits_for_others_to_go_first() -> None:
 
     run(call, (80, 1, 1))
     assert asleep == [32, 64, 16]  # those that were let go run when no thread is left to start
+
+
+def test_what_a_thread_does_when_it_is_unwound_changes_nothing() -> None:
+    def call(s: Scheduler) -> None:
+        try:
+            s.meet("block")
+            if s.current.rank == 1:
+                raise KeyError("first")
+            s.meet("block")
+        finally:
+            if s.current.rank != 1:
+                s.meet("block")
+            raise ValueError("afterwards")
+
+    with pytest.raises(ThreadError) as caught:
+        run(call, (4, 1, 1))
+    assert isinstance(caught.value.__cause__, ValueError)  # of thread 1, which was not unwound
+    assert isinstance(caught.value.__cause__.__context__, KeyError)
+
+
+def test_floating_point_errors_are_ignored_in_every_thread() -> None:
+    seen = []
+
+    def call(s: Scheduler) -> None:
+        s.meet("block")
+        seen.append(float(np.float32(1) / np.float32(s.current.rank)))
+
+    with np.errstate(all="ignore"):
+        run(call, (2, 1, 1))
+    assert seen == [np.inf, 1]
+
+
+def test_a_nested_launch_runs_where_threads_of_the_outer_one_wait() -> None:
+    log = []
+
+    def inner(s: Scheduler) -> None:
+        s.meet("block")
+        log.append(f"inner {s.current.rank}")
+
+    def call(s: Scheduler) -> None:
+        s.let_others_go_first(lambda: run(inner, (2, 1, 1)))
+        log.append(f"outer {s.current.rank}")
+
+    run(call, (2, 1, 1))
+    assert log == ["inner 0", "inner 1", "outer 0", "outer 1"]
