@@ -30,6 +30,8 @@ _logger = logging.getLogger("graphdsl")
 
 _handed_over: SimpleQueue[Release] = SimpleQueue()  # its put can be interrupted by another one, by garbage collection
 _unfinished: deque[None] = deque()  # an item for each that was handed over and has not been run to its end
+_dropped_with: deque[Release] = deque()  # what giving back has dropped in its thread: it comes before the next one
+_giving_back: int | None = None  # the thread, while it does
 _running = False
 _exiting = False
 _calling: set[int] = set()
@@ -78,6 +80,7 @@ def host_nodes_done(launcher: Hashable) -> None:
 def settle(timeout: float | None = None) -> bool:
     """Wait until what has been dropped so far is given back, or for ``timeout`` seconds; False if all of it was.
 
+    What only it kept is given back with it.
     A host node does not wait: it may be what is waited for.
     """
     if not _unfinished or in_host_function():
@@ -90,6 +93,9 @@ def settle(timeout: float | None = None) -> bool:
 
 def _hand_over(action: Release) -> None:
     global _running
+    if get_ident() == _giving_back:
+        _dropped_with.append(action)
+        return
     _unfinished.append(None)
     _handed_over.put(action)
     if not _running:
@@ -102,13 +108,20 @@ def _hand_over(action: Release) -> None:
 
 
 def _work(queue: SimpleQueue[Release]) -> None:
+    global _giving_back
     while True:
         action = queue.get()
-        try:
-            action()
-        except BaseException as problem:  # nobody is there to be told, and the thread is needed for others
-            _logger.warning("what was dropped could not be given back whole: %s", problem)
-        del action  # before the next one comes
+        while True:
+            _giving_back = get_ident()
+            try:
+                action()
+            except BaseException as problem:  # nobody is there to be told, and the thread is needed for others
+                _logger.warning("what was dropped could not be given back whole: %s", problem)
+            del action  # before the next one comes, and whoever waits is told: this drops what it kept
+            _giving_back = None
+            if not _dropped_with:
+                break
+            action = _dropped_with.popleft()
         _unfinished.popleft()
 
 
@@ -122,9 +135,10 @@ def _finish() -> None:
 
 def _begin_anew() -> None:
     """In a forked child: the thread has not survived, and what it had to do is the parent's."""
-    global _handed_over, _running
-    _handed_over, _running = SimpleQueue(), False
+    global _handed_over, _running, _giving_back
+    _handed_over, _running, _giving_back = SimpleQueue(), False, None
     _unfinished.clear()
+    _dropped_with.clear()
     _calling.clear()
     _in_flight.clear()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -22,6 +23,13 @@ class Cycle:
     def __init__(self, device: gd.emulator) -> None:
         self.memory = gd.to_device(device, np.zeros(4))
         self.itself = self
+
+
+class Keeper:
+    """Gives back what it keeps when it is dropped itself."""
+
+    def __init__(self, kept: object) -> None:
+        weakref.finalize(self, releases.release, [kept].clear)
 
 
 @pytest.fixture
@@ -92,6 +100,20 @@ def test_a_release_may_drop_what_is_released(bench: Bench) -> None:
     with host_function():
         releases.release(kept.clear)
     assert bench.device.live["allocations"] == 0
+
+
+def test_settling_waits_for_what_was_dropped_with_it(bench: Bench) -> None:
+    """Host nodes of some exec that nobody has waited for are in flight for the rest of the process."""
+    releases.host_nodes_in_flight("launcher")
+    try:
+        go = threading.Event()
+        releases.release(go.wait)
+        memory = Keeper(Keeper(Keeper(gd.to_device(bench.device, np.zeros(4)))))
+        del memory
+        threading.Timer(0.02, go.set).start()  # the wait has begun by then
+        assert bench.device.live["allocations"] == 0
+    finally:
+        releases.host_nodes_done("launcher")
 
 
 def test_marks_are_of_one_thread() -> None:
