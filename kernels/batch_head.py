@@ -15,7 +15,7 @@ from .tiles import BLOCK
 
 
 @functools.cache
-def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, multiprocessors=132, blocks=1):
+def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, multiprocessors=132, blocks=0):
     """RMS norm, the product with the rows of all tokens, and the largest of each.
 
     A block keeps the vectors in registers while it goes over rows of the table.
@@ -33,7 +33,7 @@ def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, 
     warps : int
         In a block, each with some of the columns; 0 for a number that suits. The order of sums depends on it.
     multiprocessors, blocks : int
-        Of the device, and blocks on each of them.
+        Of the device, and blocks on each of them; 0 for as many as their registers leave room for.
 
     Returns
     -------
@@ -69,6 +69,7 @@ def batch_head(count, hidden, vocabulary, *, eps=1e-5, weights="q8_0", warps=0, 
     )
     norm_scale = norm_scale_of(hidden, eps)
     threads, tiles = warps * WARP, vocabulary // 16
+    blocks = blocks or {8: 3, 16: 2}.get(count, 1)
     grid = min(tiles, multiprocessors * blocks)
     turns, rounds = -(-tiles // grid), -(-numbers // warps)
     both = 2 * shared

@@ -123,31 +123,34 @@ def _tilings(name: str, *tilings: tuple[int, int, int], count: int = 32) -> dict
 
 
 _STEPS = {
-    **{f"engine step {n} at {p}": step(n, p) for n in (1, 2, 4, 8, 16, 32) for p in (100, 500)},
+    **{f"engine step {n} at {p}": step(n, p) for n in (1, 2, 4, 8, 16, 32) for p in (100, 500, 1500)},
     "engine step 32 at 100, drawn": step(32, 100, 0.8),
-    **{f"engine step 32 at {p}, attention {t}": step(32, p, attention={"threads": t}) for p in (100, 500, 1500)
-       for t in (128, 512, 1024)},
-    **{f"engine step 32 at 100, {name} {t}": step(32, 100, **{name: {"tiling": Tiling(*t)}}) for name, t in (
-        ("qkv", (8, 1, 6)), ("qkv", (32, 1, 6)), ("qkv", (16, 1, 9)), ("gate_up", (8, 2, 6)), ("gate_up", (32, 2, 6)),
-        ("gate_up", (16, 2, 9)), ("output", (16, 1, 6)), ("output", (8, 1, 9)), ("down", (16, 1, 16)),
-        ("down", (8, 1, 12)), ("down", (16, 1, 12)))},
-}  # fmt: skip
+    **{
+        f"engine step {n} at {p}, attention 256": step(n, p, attention={"threads": 256})
+        for n in (1, 32)
+        for p in (100, 500)
+    },
+}
 
 CASES = {
     **(_STEPS if importlib.util.find_spec("gguf") else {}),
-    **_tilings("qkv", (8, 1, 6), (16, 1, 6), (32, 1, 6), (8, 1, 9), (16, 1, 9), (16, 2, 6)),
-    **_tilings("output", (8, 1, 6), (16, 1, 6), (32, 1, 6), (8, 1, 9), (8, 1, 3)),
-    **_tilings("gate_up", (8, 2, 6), (16, 2, 6), (32, 2, 6), (8, 2, 9), (16, 2, 9), (8, 4, 6)),
-    **_tilings("down", (8, 1, 16), (16, 1, 16), (8, 1, 12), (16, 1, 12), (8, 1, 8), (8, 2, 12)),
+    **_tilings("qkv", (8, 1, 9), (8, 1, 18), count=8),
+    **_tilings("qkv", (8, 1, 9), (8, 2, 9), (8, 4, 9), (16, 2, 9), (8, 1, 6)),
+    **_tilings("output", (8, 1, 9), (8, 1, 18), count=8),
+    **_tilings("output", (8, 1, 9), (8, 2, 9), (16, 1, 9), (8, 1, 6)),
+    **_tilings("gate_up", (8, 2, 9), (8, 2, 18), count=8),
+    **_tilings("gate_up", (8, 2, 9), (8, 4, 9), (8, 8, 9), (16, 4, 9), (8, 2, 6)),
+    **_tilings("down", (8, 1, 16), (8, 1, 24), count=8),
+    **_tilings("down", (8, 1, 24), (8, 2, 24), (8, 4, 24), (16, 2, 24), (8, 2, 16)),
     **{f"engine {name} 8": part(name, 8) for name in ("qkv", "attention", "output", "gate_up", "down")},
     **{
         f"engine attention 32 {threads} at {p}": part("attention", position=p, threads=threads)
         for p in (100, 500)
-        for threads in (128, 256, 512, 1024)
+        for threads in (256, 384, 512, 768)
     },
     **{
         f"engine head {count} {warps} {blocks}": part("head", count, nodes=6, warps=warps, blocks=blocks)
-        for count in (8, 32)
-        for warps, blocks in ((9, 1), (6, 1), (9, 2))
+        for count in (8, 16, 32)
+        for warps, blocks in ((9, 1), (9, 2), (9, 3), (6, 2), (6, 3), (18, 1))
     },
 }

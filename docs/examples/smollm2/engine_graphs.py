@@ -166,7 +166,7 @@ def engine_graph(
     memory: Memory | None = None,
     *,
     overlapping: bool = True,
-    tuning: Mapping[str, Any] | None = None,
+    tuning: dict[str, Any] | None = None,
 ) -> gd.Graph:
     """The graph of a step: each of some sequences that run goes on by a token.
 
@@ -185,7 +185,7 @@ def engine_graph(
         The memory that the graphs of an engine share, as `weight_arrays` and `state_arrays` name it.
     overlapping : bool
         Let a kernel begin while the one in front of it ends, by programmatic edges.
-    tuning : mapping, optional
+    tuning : dict, optional
         Options of kernels, by their names in the graph: ``qkv``, ``attention``, ``output``, ``gate_up``, ``down``,
         ``head``.
     """
@@ -200,7 +200,7 @@ def engine_graph(
         (wanted, shared.step, shared.state, shared.token, shared.position, shared.page_table, *made.begun),
         "begin",
     )
-    _layers_and_choice(chain, shared, made, sequences, tuning or {})
+    _layers_and_choice(chain, shared, made, sequences, {"attention": _threads(config, room, 512)} | (tuning or {}))
     return chain.graph
 
 
@@ -211,7 +211,7 @@ def engine_prompt_graph(
     memory: Memory | None = None,
     *,
     overlapping: bool = True,
-    tuning: Mapping[str, Any] | None = None,
+    tuning: dict[str, Any] | None = None,
 ) -> gd.Graph:
     """The graph that admits a sequence: it processes up to ``rows`` tokens of a prompt, and chooses what follows.
 
@@ -233,7 +233,7 @@ def engine_prompt_graph(
     sampling = shared.limit, shared.stop, shared.top_k, shared.temperature, shared.seed
     begin = slots.begin_prompt(rows, 8, room.scrap_slot, **_paging(room), ring=RING)
     chain.add(begin, (*given, shared.step, shared.state, *sampling, *shared.pages, *made.begun), "begin")
-    _layers_and_choice(chain, shared, made, 1, tuning or {})
+    _layers_and_choice(chain, shared, made, 1, {"attention": _threads(config, room, 256)} | (tuning or {}))
     return g
 
 
@@ -259,7 +259,16 @@ def _paging(room: Room) -> dict[str, int]:
     return {"page_size": room.page_size, "pages_per_sequence": room.pages_per_sequence}
 
 
-def _layers_and_choice(chain: Chain, shared: _State, made: _Rows, shown: int, tuning: Mapping[str, Any]) -> None:
+def _threads(config: Config, room: Room, most: int) -> Mapping[str, Any]:
+    """Blocks of attention: large ones for the few tokens of a step, but none with more positions than there can be.
+
+    Those of a step and of a prompt may differ, since each token of a request always comes by the same kind of graph.
+    """
+    needed = room.context * config.head_size // 8  # eight elements of a position to a thread
+    return {"threads": min(most, 32 * -(-needed // 32))}
+
+
+def _layers_and_choice(chain: Chain, shared: _State, made: _Rows, shown: int, tuning: dict[str, Any]) -> None:
     """All kernels behind the first: the layers, the head, the choice of tokens, and what follows from it."""
     c, g, n, room = shared.config, chain.graph, made.rows, shared.room
     x = g.device_array("x", n * c.hidden, np.float32)
