@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +93,17 @@ def bytes_per_node(device: Driver, kind: str, nodes: int = NODES, execs: int = E
     return found
 
 
+def _measured(kind: str) -> dict[str, float]:
+    return bytes_per_node(gd.cuda(0), kind)
+
+
 def main(path: Path) -> None:
     """Measure all kinds, print a table and write it as JSON."""
-    device = gd.cuda(0)
-    found = {kind: bytes_per_node(device, kind) for kind in KINDS}
-    print(f"{device.name}: bytes a node of {EXECS} execs of {NODES} nodes")
+    found = {}
+    for kind in KINDS:  # each in a process of its own: what another one gave back would seem to cost nothing
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            found[kind] = process.submit(_measured, kind).result()
+    print(f"{gd.cuda(0).name}: bytes a node of {EXECS} execs of {NODES} nodes")
     for kind, each in found.items():
         print(f"{kind:>8}", *(f"{where} {nbytes:,.0f}" for where, nbytes in each.items()), flush=True)
     record = {"machine": facts(), "nodes": NODES, "execs": EXECS, "bytes": found}
