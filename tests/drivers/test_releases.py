@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,10 +28,15 @@ class Cycle:
 
 
 class Keeper:
-    """Gives back what it keeps when it is dropped itself."""
+    """Gives back what it keeps when it is dropped itself, and lets others run before."""
 
     def __init__(self, kept: object) -> None:
-        weakref.finalize(self, releases.release, [kept].clear)
+        weakref.finalize(self, releases.release, partial(self.give_back, [kept]))
+
+    @staticmethod
+    def give_back(kept: list[object]) -> None:
+        time.sleep(0.005)
+        kept.clear()
 
 
 @pytest.fixture
@@ -106,11 +113,8 @@ def test_settling_waits_for_what_was_dropped_with_it(bench: Bench) -> None:
     """Host nodes of some exec that nobody has waited for are in flight for the rest of the process."""
     releases.host_nodes_in_flight("launcher")
     try:
-        go = threading.Event()
-        releases.release(go.wait)
         memory = Keeper(Keeper(Keeper(gd.to_device(bench.device, np.zeros(4)))))
         del memory
-        threading.Timer(0.02, go.set).start()  # the wait has begun by then
         assert bench.device.live["allocations"] == 0
     finally:
         releases.host_nodes_done("launcher")
