@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from threading import Condition, get_ident
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.compile.accesses import accesses
@@ -105,6 +106,11 @@ class CacheBuild:
         tell_of_forks(self)
 
     # Building
+
+    @property
+    def owners(self) -> Mapping[str, Any]:
+        """What swaps have put in the place of external operands that `build` declares, by name."""
+        return MappingProxyType(self._owners)
 
     @property
     def arena_nbytes(self) -> int:

@@ -5,9 +5,10 @@ This module must work on NumPy arrays alone, and keep nothing of what it writes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Padding:
     axes : str, sequence of str or None, or mapping of int to str
         The axis of each dimension: ``"batch"`` for the first one alone, ``("batch", None, "seq")`` for the first and
         the third, or ``{0: "batch", 2: "seq"}``. ``()`` for an operand that has the same size in every bucket.
+        ``"batch + 1"`` for a dimension that has one more than the axis, as offsets of rows have.
     fill : number, "last" or None
         What the rest holds: a value that the dtype has, ``"last"`` for a repeat of the last real row, or None if no
         node reads it: then nothing is written.
@@ -60,11 +62,19 @@ class Padding:
            [0, 0, 0, 0]], dtype=int32)
     >>> padding.slice(tokens, {"batch": 1, "seq": 2})
     array([[1, 2]], dtype=int32)
+
+    Where rows begin in memory that holds one behind the other; with the end repeated, padded rows are empty:
+
+    >>> offsets = np.zeros(5, np.int32)
+    >>> Padding("batch + 1", fill="last").write(offsets, [0, 3, 7], {"batch": 2})
+    >>> offsets
+    array([0, 3, 7, 7, 7], dtype=int32)
     """
 
     def __init__(self, axes: Any, fill: Any = None, *, scrap: int | None = None, relied_on: bool | None = None) -> None:
-        self.axes = _checked_axes(axes)
-        """For each dimension that is one, its axis."""
+        self._sized = _checked_axes(axes)
+        self.axes = {dimension: sized.text for dimension, sized in self._sized.items()}
+        """For each dimension that is one, its axis, as in ``"batch"`` or ``"batch + 1"``."""
         if scrap is not None:
             if fill is not None:
                 raise DeclarationError(
@@ -118,12 +128,11 @@ class Padding:
         DeclarationError
             If it does not; the message names the operand, the axis and the shape.
         """
-        for dimension, axis in self.axes.items():
-            size = _size_on(axis, bucket, name)
+        for dimension, size in self._real(bucket, name).items():
             if dimension >= len(shape) or shape[dimension] != size:
                 has = f"has {shape[dimension]}" if dimension < len(shape) else "is not there"
                 raise DeclarationError(
-                    f"dimension {dimension} is the axis {axis!r}, which is {size} here, and it {has}",
+                    f"dimension {dimension} is the axis {self.axes[dimension]!r}, which is {size} here, and it {has}",
                     field=f"shape of {name}",
                     value=tuple(shape),
                     remedy=f"Declare it with the sizes that build was given, or change its gd.Padding: {self}.",
@@ -191,11 +200,10 @@ class Padding:
     def extents(self, shape: tuple[int, ...], sizes: Sizes, *, name: str = "array") -> tuple[int, ...]:
         """The extents of the real part of an array of a shape."""
         extents = list(shape)
-        for dimension, axis in self.axes.items():
-            size = _size_on(axis, sizes, name)
+        for dimension, size in self._real(sizes, name).items():
             if dimension >= len(shape) or size > shape[dimension]:
                 raise DeclarationError(
-                    f"there is no room for {size} on the axis {axis!r}, which is dimension {dimension}",
+                    f"there is no room for {size} on the axis {self.axes[dimension]!r}, which is dimension {dimension}",
                     field=f"shape of {name}",
                     value=shape,
                     remedy="Take the bucket of these sizes.",
@@ -203,23 +211,27 @@ class Padding:
             extents[dimension] = size
         return tuple(extents)
 
+    def _real(self, sizes: Sizes, name: str = "array") -> dict[int, int]:
+        """The size of each dimension that is an axis."""
+        return {dimension: sized.among(sizes, name) for dimension, sized in self._sized.items()}
+
     def _rest(self, shape: tuple[int, ...], sizes: Sizes, before: Sizes | None) -> Iterator[_Part]:
         """What is not real, in parts that do not overlap; without what was not real before."""
         begin = [slice(0, extent) for extent in shape]
         if before is not None:
-            for dimension, axis in self.axes.items():
-                begin[dimension] = slice(0, before[axis])
-        for dimension, axis in self.axes.items():
-            there, size = begin[dimension].stop, sizes[axis]
+            for dimension, size in self._real(before).items():
+                begin[dimension] = slice(0, size)
+        for dimension, size in self._real(sizes).items():
+            there = begin[dimension].stop
             if size < there:
                 yield (*begin[:dimension], slice(size, there), *begin[dimension + 1 :])
                 begin[dimension] = slice(0, size)
 
     def _repeat_last(self, out: np.ndarray[Any, Any], sizes: Sizes) -> None:
         """Along one axis after the other: those behind repeat what the ones before have filled."""
-        part = [slice(sizes[self.axes[d]]) if d in self.axes else slice(None) for d in range(out.ndim)]
-        for dimension, axis in self.axes.items():
-            size = sizes[axis]
+        real = self._real(sizes)
+        part = [slice(real.get(dimension)) for dimension in range(out.ndim)]
+        for dimension, size in real.items():
             part[dimension] = slice(size - 1, size)
             last = out[tuple(part)]
             part[dimension] = slice(size, None)
@@ -265,34 +277,53 @@ class Padding:
         )
 
 
-def _checked_axes(axes: Any) -> dict[int, str]:
+class _Sized(NamedTuple):
+    """The size of a dimension: that on an axis, and so many more."""
+
+    axis: str
+    more: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.axis} + {self.more}" if self.more else self.axis
+
+    def among(self, sizes: Sizes, name: str) -> int:
+        try:
+            return sizes[self.axis] + self.more
+        except KeyError:
+            raise DeclarationError(
+                f"there is no size on the axis {self.axis!r}",
+                field=f"padding of {name}",
+                value=sizes_text(sizes) or "no axes",
+                remedy="Give the axis of the padding the name that the buckets have for it.",
+            ) from None
+
+
+_SIZED = re.compile(r"\s*([^\s+*/-]+)\s*(?:\+\s*([0-9]+)\s*)?")
+
+
+def _checked_axes(axes: Any) -> dict[int, _Sized]:
     if isinstance(axes, str):
         axes = (axes,)
-    items: Any = None
+    items: list[tuple[int, Any]] = [(-1, axes)]  # is none of these
     if isinstance(axes, Mapping):
-        items = sorted(axes.items()) if all(type(dimension) is int for dimension in axes) else None
+        if all(type(dimension) is int for dimension in axes):
+            items = sorted(axes.items())
     elif isinstance(axes, Sequence):
         items = [(dimension, axis) for dimension, axis in enumerate(axes) if axis is not None]
-    if items is not None and all(dimension >= 0 and isinstance(axis, str) and axis for dimension, axis in items):
-        return dict(items)
-    raise DeclarationError(
-        "the axes of an operand are a name, a name or None for each dimension, or a mapping of dimensions to names",
-        field="axes",
-        value=repr(axes),
-        remedy='Pass "batch", ("batch", None, "seq") or {0: "batch", 2: "seq"}.',
-    )
-
-
-def _size_on(axis: str, sizes: Sizes, name: str) -> int:
-    try:
-        return sizes[axis]
-    except KeyError:
-        raise DeclarationError(
-            f"there is no size on the axis {axis!r}",
-            field=f"padding of {name}",
-            value=sizes_text(sizes) or "no axes",
-            remedy="Give the axis of the padding the name that the buckets have for it.",
-        ) from None
+    found = {}
+    for dimension, axis in items:
+        parts = _SIZED.fullmatch(axis) if isinstance(axis, str) and dimension >= 0 else None
+        if parts is None:
+            raise DeclarationError(
+                "the axes of an operand are a name, a name or None for each dimension, or a mapping of dimensions to "
+                "names, each of which a number may be added to",
+                field="axes",
+                value=repr(axes),
+                remedy='Pass "batch", "batch + 1", ("batch", None, "seq") or {0: "batch", 2: "seq"}.',
+            )
+        found[dimension] = _Sized(parts[1], int(parts[2] or 0))
+    return found
 
 
 def _converted(data: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:

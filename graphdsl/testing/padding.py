@@ -52,12 +52,14 @@ def assert_padding_safe(
     (see `Padding`) hold their fill. What comes of the real rows must be what a graph that ``build`` makes for exactly
     that size gives.
 
-    The graphs are built and instantiated for the test: the cache itself is not used. Other memory is put back.
+    The graphs are built and instantiated for the test, with what swaps of the cache have bound: execs of the cache are
+    not used, and its counts stay as they are. Memory of others is put back behind each launch; nobody else may use it
+    meanwhile.
 
     Parameters
     ----------
     cache : GraphCache
-        What is tried: its ``build``, buckets, device, inputs, outputs and sizes.
+        What is tried: its ``build``, buckets, device, inputs, outputs, sizes and owners.
     inputs : dict of str to array_like, or callable
         For each input of the cache the rows of the largest request, of which smaller ones take the first; or a function
         of the sizes that gives the real rows of each.
@@ -104,8 +106,8 @@ def assert_padding_safe(
             else:
                 with PaddingTrial(cache, sizes, outputs) as trial:
                     result = trial.run(data, sizes, memory=POISONS[0])
-                if result.failure is not None:
-                    raise result.failure
+                    if result.failure is not None:
+                        raise result.failure
                 exact[sizes] = result.outputs
         return exact[sizes]
 

@@ -6,7 +6,7 @@ This module must not judge what came of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,8 +16,9 @@ from graphdsl.declare.interop import host_view
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.emulator import Emulator
-from graphdsl.errors import DeclarationError, GraphdslError
+from graphdsl.errors import DeclarationError, DriverError, GraphdslError
 from graphdsl.run.device_array import DeviceArray
+from graphdsl.run.faults import is_lost
 from graphdsl.serve.padding import LAST, Padding, Sizes
 from graphdsl.testing.orders import preorder
 from graphdsl.testing.trial import first_failure
@@ -58,6 +59,10 @@ class Cache(Protocol):
     @property
     def sizes(self) -> Mapping[str, str]:
         """The param that gets the real size on an axis."""
+
+    @property
+    def owners(self) -> Mapping[str, Any]:
+        """What external operands are bound to, where that is not what ``build`` declares."""
 
 
 class Result(NamedTuple):
@@ -108,20 +113,23 @@ class PaddingTrial:
         self._written = {
             access.array.buffer.name for node in preorder(graph) for access in accesses(node) if access.writes
         }
+        owners = {name: owner for name, owner in cache.owners.items() if name in self._buffers}
         # What lies between nodes is poisoned, too, and so has bytes of its own.
-        self._exec = graph.instantiate(cache.device, share_memory=False)
+        self._exec = graph.instantiate(cache.device, share_memory=False, owners=owners)
         self._stream = cache.device.stream_create()
 
     def close(self) -> None:
         """End the exec."""
-        self._cache.device.stream_destroy(self._stream)
-        self._exec.close()
+        with ExitStack() as stack:
+            stack.callback(self._exec.close)
+            stack.callback(self._cache.device.stream_destroy, self._stream)
 
     def __enter__(self) -> PaddingTrial:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(DriverError) if kind else nullcontext():  # a GPU that has faulted refuses
+            self.close()
 
     def open_inputs(self) -> list[str]:
         """The inputs whose padding no node may count on."""
@@ -191,8 +199,9 @@ class PaddingTrial:
             try:
                 yield
             finally:
-                for name, array in kept.items():
-                    self._write(name, array)
+                if not is_lost(device):
+                    for name, array in kept.items():
+                        self._write(name, array)
 
     def _memory(self, name: str) -> Any:
         buffer, address, shape = self._buffers[name], self._exec.addresses[name], self._buffers[name].shape

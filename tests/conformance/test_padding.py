@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -31,10 +29,10 @@ def cache(device, kernel):
             g.memcpy(out, y, name="store")
         return g
 
-    return SimpleNamespace(
-        build=build,
-        buckets=gd.Buckets(batch=[1, 4]),
-        device=device,
+    return gd.GraphCache(
+        build,
+        gd.Buckets(batch=[1, 4]),
+        device,
         inputs={"rows": gd.Padding("batch", fill=0), "places": gd.Padding("batch", scrap=5)},
         outputs={"out": (), "kept": ()},
         sizes={"batch": "count"},

@@ -18,56 +18,77 @@ import graphdsl as gd
         (["batch", None, "seq"], {0: "batch", 2: "seq"}),
         ({2: "seq", 0: "batch"}, {0: "batch", 2: "seq"}),
         ((), {}),
+        ("batch + 1", {0: "batch + 1"}),
+        ((None, "seq+12 "), {1: "seq + 12"}),
+        ("batch + 0", {0: "batch"}),
     ],
 )
 def test_axes_are_named_by_dimension(axes, found):
     padding = gd.Padding(axes)
     assert padding.axes == found
     assert list(padding.axes) == sorted(found)
+    assert gd.Padding(padding.axes).axes == found
 
 
-@pytest.mark.parametrize("axes", [3, None, "", ("batch", 2), {"batch": 0}, {-1: "batch"}, {0: None}, {True: "x"}])
+@pytest.mark.parametrize(
+    "axes",
+    [
+        *(3, None, "", ("batch", 2), {"batch": 0}, {-1: "batch"}, {0: None}, {True: "x"}),
+        *("batch +", "+ 1", "1 + batch + 1", "batch - 1", "2*batch", "batch + seq", {0: "batch + -1"}),
+    ],
+)
 def test_axes_of_another_kind_are_refused(axes):
     with pytest.raises(gd.DeclarationError, match="the axes of an operand are"):
         gd.Padding(axes)
 
 
 SHAPE, AXES = (4, 2, 5), ("batch", None, "seq")
+MORE = [(AXES, (0, 0)), (("batch + 1", None, "seq"), (1, 0)), (("batch + 2", None, "seq + 1"), (2, 1))]
+"""Axes, and how many more than the sizes on batch and seq their dimensions have."""
 
 
-def padded(data, fill):
+def extents(sizes, more) -> tuple[int, ...]:
+    return sizes["batch"] + more[0], 2, sizes["seq"] + more[1]
+
+
+MOST = {"batch": 4, "seq": 5}
+
+
+def padded(data, fill, shape):
     """What is wanted, by NumPy."""
-    widths = [(0, most - extent) for most, extent in zip(SHAPE, data.shape)]
+    widths = [(0, most - extent) for most, extent in zip(shape, data.shape)]
     return np.pad(data, widths, mode="edge") if fill == "last" else np.pad(data, widths, constant_values=fill)
 
 
 SIZES = st.fixed_dictionaries({"batch": st.integers(1, 4), "seq": st.integers(1, 5)})
 
 
-@given(st.lists(SIZES, min_size=1, max_size=6), st.sampled_from([0, -7, "last"]))
+@given(st.lists(SIZES, min_size=1, max_size=6), st.sampled_from([0, -7, "last"]), st.sampled_from(MORE))
 @settings(max_examples=40, deadline=None)
-def test_write_after_write_holds_the_real_rows_and_the_fill(requests, fill):
-    out = np.full(SHAPE, 99, np.int32)
-    padding, before = gd.Padding(AXES, fill=fill), None
+def test_write_after_write_holds_the_real_rows_and_the_fill(requests, fill, of):
+    axes, more = of
+    out = np.full(extents(MOST, more), 99, np.int32)
+    padding, before = gd.Padding(axes, fill=fill), None
+    padding.check("x", out.shape, out.dtype, MOST)
     for number, sizes in enumerate(requests):
-        data = (
-            np.arange(1, 1 + sizes["batch"] * 2 * sizes["seq"]).reshape(sizes["batch"], 2, sizes["seq"]) + 100 * number
-        )
+        shape = extents(sizes, more)
+        data = np.arange(1, 1 + np.prod(shape)).reshape(shape) + 100 * number
         padding.write(out, data, sizes, before=before)
-        np.testing.assert_array_equal(out, padded(data, fill))
+        np.testing.assert_array_equal(out, padded(data, fill, out.shape))
         np.testing.assert_array_equal(padding.slice(out, sizes), data)
         before = sizes
 
 
-@given(SIZES, SIZES)
+@given(SIZES, SIZES, st.sampled_from(MORE))
 @settings(max_examples=30, deadline=None)
-def test_only_what_was_real_and_is_no_longer_is_filled(before, sizes):
-    out = np.full(SHAPE, 99, np.int32)
-    data = np.ones((sizes["batch"], 2, sizes["seq"]), np.int32)
-    gd.Padding(AXES, fill=-7).write(out, data, sizes, before=before)
-    was, now = np.zeros(SHAPE, bool), np.zeros(SHAPE, bool)
-    was[: before["batch"], :, : before["seq"]] = True
-    now[: sizes["batch"], :, : sizes["seq"]] = True
+def test_only_what_was_real_and_is_no_longer_is_filled(before, sizes, of):
+    axes, more = of
+    shape = extents(MOST, more)
+    out = np.full(shape, 99, np.int32)
+    gd.Padding(axes, fill=-7).write(out, np.ones(extents(sizes, more), np.int32), sizes, before=before)
+    was, now = np.zeros(shape, bool), np.zeros(shape, bool)
+    was[tuple(map(slice, extents(before, more)))] = True
+    now[tuple(map(slice, extents(sizes, more)))] = True
     np.testing.assert_array_equal(out, np.where(now, 1, np.where(was, -7, 99)))
 
 
@@ -164,6 +185,20 @@ def test_sizes_that_the_operand_does_not_hold_are_refused():
         gd.Padding({2: "seq"}).slice(out, {"seq": 1})
     with pytest.raises(gd.DeclarationError, match="no size on the axis 'seq'"):
         gd.Padding(("batch", "seq")).slice(out, {"batch": 2})
+
+
+def test_what_has_more_than_its_axis_says_so():
+    padding = gd.Padding("batch + 1", fill="last")
+    assert repr(padding) == "Padding({0: 'batch + 1'}, fill='last')"
+    i4 = np.dtype("i4")
+    with pytest.raises(gd.DeclarationError, match=r"the axis 'batch \+ 1', which is 5 here, and it has 4"):
+        padding.check("x", (4,), i4, {"batch": 4})
+    with pytest.raises(gd.DeclarationError, match=r"dimension 0, 2 here, is the axis 'batch \+ 1'"):
+        padding.write(np.zeros(5, i4), [0, 1], {"batch": 2})
+    with pytest.raises(gd.DeclarationError, match=r"no room for 6 on the axis 'batch \+ 1'"):
+        padding.slice(np.zeros(5, i4), {"batch": 5})
+    with pytest.raises(gd.DeclarationError, match="no size on the axis 'batch'"):
+        padding.slice(np.zeros(5, i4), {"seq": 1})
 
 
 def test_an_operand_is_checked_against_its_bucket():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -14,22 +13,18 @@ from hypothesis import strategies as st
 from numba import cuda
 
 import graphdsl as gd
+from graphdsl.run import faults
 from graphdsl.serve import Bucket
 from graphdsl.testing.padding import requests_of
+from tests.serve.graphs import cache_of, rows, weight_of
 
-WIDTH = 3
+WIDTH, ILLEGAL_ADDRESS = 3, 700
 
 
-@dataclass
-class Made:
-    """What a cache was made of."""
-
-    build: Callable[..., gd.Graph]
-    inputs: Mapping[str, gd.Padding]
-    outputs: Mapping[str, Any]
-    buckets: gd.Buckets = field(default_factory=lambda: gd.Buckets(batch=[1, 4]))
-    sizes: Mapping[str, str] = field(default_factory=dict)
-    device: Any = field(default_factory=gd.emulator)
+def made_of(build, inputs, outputs, buckets=None, sizes=None, device=None) -> gd.GraphCache:
+    buckets = gd.Buckets(batch=[1, 4]) if buckets is None else buckets
+    device = gd.emulator() if device is None else device
+    return gd.GraphCache(build, buckets, device, inputs=inputs, outputs=outputs, sizes=sizes)
 
 
 X = np.arange(1, 13, dtype=np.float32).reshape(4, WIDTH)
@@ -93,7 +88,7 @@ def of_rows(kernel, padding=ROWS, *, whole=True, param=False):
         return graph_of(kernel, batch=batch, inputs=inputs, outputs={"y": (shape(batch), np.float32)}, param=param)
 
     sizes = {"batch": "count"} if param else {}
-    return Made(build, {"x": padding}, {"y": () if whole else "batch"}, sizes=sizes)
+    return made_of(build, {"x": padding}, {"y": () if whole else "batch"}, sizes=sizes)
 
 
 def caught(made, inputs, **options):
@@ -168,7 +163,7 @@ def appending(padding):
             g.kernel(append, grid=1, block=batch, args=(x, slots, g.external("kept", owner)), name="append")
         return g
 
-    return Made(build, {"x": ROWS, "slots": padding}, {"kept": ()}, device=device), owner
+    return made_of(build, {"x": ROWS, "slots": padding}, {"kept": ()}, device=device), owner
 
 
 APPENDED = {"x": X, "slots": [0, 2, 1, 4]}
@@ -217,7 +212,7 @@ def scoring(kernel):
         inputs = {"x": ((batch, WIDTH), np.float32), "lengths": (batch, np.int32)}
         return graph_of(kernel, batch=batch, inputs=inputs, outputs={"y": (1, np.float32)})
 
-    return Made(build, {"x": ROWS, "lengths": gd.Padding("batch", fill=0)}, {"y": ()})
+    return made_of(build, {"x": ROWS, "lengths": gd.Padding("batch", fill=0)}, {"y": ()})
 
 
 LENGTHS = {"x": X, "lengths": [3, 1, 2, 2]}
@@ -248,7 +243,7 @@ def scattering(padding, kernel=scatter):
         inputs = {"x": ((batch, WIDTH), np.float32), "places": (batch, np.int32)}
         return graph_of(kernel, batch=batch, inputs=inputs, outputs={"y": (5, np.float32)})
 
-    return Made(build, {"x": ROWS, "places": padding}, {"y": ()})
+    return made_of(build, {"x": ROWS, "places": padding}, {"y": ()})
 
 
 PLACES = {"x": X, "places": [1, 0, 2, 3]}
@@ -274,6 +269,66 @@ def test_a_node_that_fails_is_found():
     assert isinstance(problem.failure, gd.MemoryFault)
     assert problem.__cause__ is problem.failure
     assert "fails, and does not in a graph of its size: graph 'step', node 'step'" in str(problem)
+
+
+# One more than the batch: where the rows of each request begin
+
+
+@cuda.jit
+def ragged_sums(values, offsets, y, longest):
+    row = cuda.grid(1)
+    found = np.float32(0)
+    for i in range(offsets[row], offsets[row + 1]):
+        found += values[i]
+    y[row] = found
+    cuda.atomic.max(longest, 0, abs(offsets[row + 1] - offsets[row]))
+
+
+def ragged(padding):
+    def build(batch):
+        inputs = {"values": (12, np.float32), "offsets": (batch + 1, np.int32)}
+        outputs = {"y": (batch, np.float32), "longest": (1, np.int32)}
+        return graph_of(ragged_sums, batch=batch, inputs=inputs, outputs=outputs)
+
+    outputs = {"y": "batch", "longest": ()}
+    return made_of(build, {"values": gd.Padding(()), "offsets": padding}, outputs)
+
+
+RAGGED = {"values": np.arange(12), "offsets": [0, 3, 4, 9, 12]}
+
+
+def test_offsets_that_repeat_their_end_are_safe():
+    gd.testing.assert_padding_safe(ragged(gd.Padding("batch + 1", fill="last")), RAGGED)
+
+
+def test_offsets_that_go_back_to_the_start_are_found():
+    problem = caught(ragged(gd.Padding("batch + 1", fill=0)), RAGGED)
+    assert (problem.input, problem.output, problem.sizes) == ("offsets", "longest", {"batch": 3})
+    assert problem.values == (5, 9)
+
+
+def test_offsets_of_the_real_batch_alone_are_found():
+    problem = caught(ragged(gd.Padding("batch + 1")), RAGGED)
+    assert problem.input == "offsets"
+
+
+@pytest.mark.parametrize(("number", "error"), [(0, gd.DriverError), (1, gd.PaddingError)])
+def test_a_fault_is_told_and_not_what_a_lost_context_refuses_then(monkeypatch, number, error):
+    """An emulator that is taken for a GPU: it faults at the exact size, or in the bucket, and then each call fails."""
+    monkeypatch.setattr(faults, "_lost", {})
+    monkeypatch.setattr(faults, "_all", WeakSet())  # all GPUs of a process are one to it
+    made = of_rows(row_sums, whole=False)
+    device = made.device
+    device.history.clear()
+    gd.testing.assert_padding_safe(made, {"x": X})
+    calls = list(device.history)
+    launch = [place for place, call in enumerate(calls) if call == "cuGraphLaunch"][number]
+    device.emulated = False
+    device.fail_next("cuStreamSynchronize", ILLEGAL_ADDRESS, calls[:launch].count("cuStreamSynchronize"))
+    for call in ("cuStreamDestroy", "cuGraphExecDestroy"):
+        device.fail_next(call, ILLEGAL_ADDRESS, calls[:launch].count(call))
+    with pytest.raises(error, match="cuStreamSynchronize returned CUDA_ERROR_ILLEGAL_ADDRESS"):
+        gd.testing.assert_padding_safe(made, {"x": X})
 
 
 # What the launch before left
@@ -302,7 +357,7 @@ def stale(batch):
 
 
 def test_what_the_launch_before_left_is_found():
-    made = Made(stale, {"x": ROWS}, {"y": ()}, sizes={"batch": "count"})
+    made = made_of(stale, {"x": ROWS}, {"y": ()}, sizes={"batch": "count"})
     problem = caught(made, {"x": X})
     assert (problem.input, problem.output) == (None, "y")
     assert "memory of the graph that the launch has not written reaches it" in str(problem)
@@ -350,7 +405,7 @@ def test_padding_is_found_where_it_reaches_a_real_row_and_nowhere_else(flags):
             g.memcpy(g.host_array("y", batch, np.float32), y, name="store")
         return g
 
-    made = Made(build, {"x": ROWS}, {"y": "batch"}, gd.Buckets(batch=[1, 4]), device=device)
+    made = made_of(build, {"x": ROWS}, {"y": "batch"}, gd.Buckets(batch=[1, 4]), device=device)
     wrong = [size for size in (3, 2) if reach[:size, size:].any()]
     inputs = {"x": np.arange(1, 5, dtype=np.float32)}
     if not wrong:
@@ -386,7 +441,7 @@ def build_two(batch, seq):
 
 def two_axes(sizes):
     padding = gd.Padding(("batch", "seq"), fill=0)
-    return Made(build_two, {"x": padding}, {"y": "batch"}, gd.Buckets(batch=[2], seq=[2, 4]), sizes)
+    return made_of(build_two, {"x": padding}, {"y": "batch"}, gd.Buckets(batch=[2], seq=[2, 4]), sizes)
 
 
 def test_each_axis_is_tried():
@@ -401,6 +456,29 @@ def test_each_axis_is_tried():
     assert seen[:4] == [(2, 4), (1, 4), (2, 3), (1, 3)]
     problem = caught(two_axes({}), {"x": whole})  # nobody tells the kernel the real size
     assert (problem.sizes, problem.bucket) == ({"batch": 2, "seq": 3}, {"batch": 2, "seq": 4})
+
+
+# The cache itself
+
+
+def test_the_cache_is_as_it_was():
+    """It is tried while its execs are there and a request is open; with the memory that a swap has bound."""
+    device = gd.emulator()
+    with cache_of(device, (1, 4)) as cache:
+        cache.warm_up()
+        with cache(batch=3) as run:
+            run.load(raw=rows(3))
+            run.launch()
+            before, counts, nbytes = device.live, str(cache.counts), cache.nbytes
+            gd.testing.assert_padding_safe(cache, {"raw": rows(4)})
+            gc.collect()
+            assert (device.live, str(cache.counts), cache.nbytes) == (before, counts, nbytes)
+            assert (run["kept"].copy_to_host() == 2 * rows(3)).all()
+        cache.swap(w=weight_of(device, np.inf))
+        with pytest.raises(gd.PaddingError, match=r"out\[0, 0\] = inf"):
+            gd.testing.assert_padding_safe(
+                cache, {"raw": rows(4)}, expected=lambda inputs, batch: dict.fromkeys(["out", "kept"], 2 * rows(batch))
+            )
 
 
 def test_requests_stay_within_their_bucket():
