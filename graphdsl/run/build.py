@@ -81,6 +81,8 @@ class Parts:
         The way to change it.
     arena : Arena or None
         The memory that was given for its arrays.
+    upload_seconds : float
+        What it took to bring it to the device.
     """
 
     devices: Devices
@@ -94,6 +96,7 @@ class Parts:
     shadow: Shadow
     sender: Sender
     arena: Arena | None
+    upload_seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +216,8 @@ def build(
     let_share(made, sender, needs.values)
     if arena is not None:
         device.graph_exec_let_enter(sender.graph_exec, arena.address, arena.nbytes, arena.tenant)
-    return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender, arena)
+    uploaded = emitted.upload_seconds
+    return Parts(devices, stream, graph, needs.memory, hosts, captures, held, retired, shadow, sender, arena, uploaded)
 
 
 def _load(nodes: Sequence[Node], devices: Devices, log: CallLog) -> list[LoadedKernel | None]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import repeat
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,13 @@ class Emitted:
         Handle of the exec.
     handles : numpy.ndarray of uint64
         Handle of each node of the plan.
+    upload_seconds : float
+        What it took to bring it to the device.
     """
 
     graph_exec: Handle
     handles: Handles
+    upload_seconds: float
 
 
 def begin(plan: Plan, devices: Devices, values: dict[str, Any], resources: ExitStack, log: CallLog) -> Handle:
@@ -118,11 +122,12 @@ def emit(
     graph_exec = _instantiate(plan, handles, device, graph, sum(flags.values()))
     resources.callback(device.graph_exec_destroy, graph_exec)
     log.add("cuGraphInstantiateWithParams", plan.name, **({"flags": "|".join(flags)} if flags else {}))
+    began = perf_counter()
     device.graph_upload(graph_exec, stream)
     log.add("cuGraphUpload", plan.name)
     device.stream_synchronize(stream)  # the first launch would wait for it otherwise
     log.add("cuStreamSynchronize")
-    return Emitted(graph_exec, handles)
+    return Emitted(graph_exec, handles, perf_counter() - began)
 
 
 def fill(plan: Plan, graph: Handle, shadow: Shadow, shared: Shared, devices: Devices, log: CallLog) -> Handles:

@@ -196,6 +196,11 @@ class GraphExec(ExecUpdates):
         return self._parts.graph
 
     @property
+    def upload_seconds(self) -> float:
+        """Seconds that it took to bring the exec to the device when it was built (``cuGraphUpload``)."""
+        return self._parts.upload_seconds
+
+    @property
     def node_handles(self) -> dict[str, int]:
         """What the driver knows each node by (``CUgraphNode``), by name: as profilers and `Emulator` orders name it."""
         self._require_usable()

@@ -81,14 +81,13 @@ class Run:
         lies in its arena must not be used behind the next launch there; here that is refused.
     """
 
-    __slots__ = ("_cache", "_entry", "_generation", "_open", "_queued", "_slot", "bucket", "exec", "sizes")
+    __slots__ = ("_cache", "_entry", "_generation", "_open", "_slot", "bucket", "exec", "sizes")
 
-    def __init__(self, cache: GraphCache, entry: Entry, number: int, sizes: dict[str, int], queued: float) -> None:
+    def __init__(self, cache: GraphCache, entry: Entry, number: int, sizes: dict[str, int]) -> None:
         self._cache = cache
         self._entry = entry
         self._slot = slot = entry.slots[number]
         self._open = True
-        self._queued = queued
         self._generation = 0
         self.bucket = entry.bucket
         self.sizes = sizes
@@ -120,18 +119,23 @@ class Run:
         if not self._open:
             raise self._closed("launched")
         arena = slot.arena
-        observer = self._cache.observer
-        began = perf_counter() if observer is not None else 0.0
         if stream is not None:
             self._leave_stream()
         # First: who reads in another thread what the launch before has left asks again when it is done.
         arena.generation = self._generation = arena.generation + 1
         arena.last = self.bucket
         slot.busy = True
+        observer = self._cache.observer
+        if observer is None:
+            self.exec.launch(stream)
+            return
+        ended = observer.launching(self.bucket, arena.number, self.exec, arena.stream if stream is None else stream)
+        began = perf_counter()
         self.exec.launch(stream)
-        if observer is not None:
-            observer.launched(self.bucket, perf_counter() - began, self._queued)
-            self._queued = 0.0
+        seconds = perf_counter() - began
+        if ended is not None:
+            ended()
+        observer.launched(self.bucket, arena.number, seconds)
 
     def _leave_stream(self) -> None:
         """Wait for what was launched in the arena, since a launch elsewhere would not."""
@@ -153,20 +157,25 @@ class Run:
         """
         if not self._open:
             raise self._closed("updated")
-        observer = self._cache.observer
-        began = perf_counter() if observer is not None else 0.0
         self._slot.sizes = None  # a size may be among them
+        began = perf_counter()
         self.exec.update(values, **named)
-        if observer is not None:
-            observer.updated(self.bucket, perf_counter() - began)
+        self._tell_updated(began)
 
     def _tell_sizes(self) -> None:
         """Give the params of the real sizes their values."""
         slot, params = self._slot, self._cache.sizes
         if params:
             slot.sizes = None
+            began = perf_counter()
             slot.exec.update(**{param: self.sizes[axis] for axis, param in params.items()})
+            self._tell_updated(began)
         slot.sizes = self.sizes
+
+    def _tell_updated(self, began: float) -> None:
+        observer = self._cache.observer
+        if observer is not None:
+            observer.updated(self.bucket, self._slot.arena.number, perf_counter() - began)
 
     # Inputs and outputs
 
@@ -192,9 +201,7 @@ class Run:
         """
         if not self._open:
             raise self._closed("loaded")
-        observer = self._cache.observer
-        began = perf_counter() if observer is not None else 0.0
-        slot = self._slot
+        began, slot = perf_counter(), self._slot
         if slot.busy:
             slot.wait()
         for name, data in (named if inputs is None else {**inputs, **named}).items():
@@ -202,8 +209,9 @@ class Run:
             if padding is None:
                 raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
             self._load(name, data, padding)
+        observer = self._cache.observer
         if observer is not None:
-            observer.uploaded(self.bucket, perf_counter() - began)
+            observer.loaded(self.bucket, slot.arena.number, perf_counter() - began)
 
     def _load(self, name: str, data: Any, padding: Padding) -> None:
         slot, array = self._slot, self.exec[name]

@@ -9,10 +9,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from itertools import pairwise
 from threading import Condition, get_ident
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphdsl.compile.accesses import accesses
 from graphdsl.declare.expressions import Param
@@ -22,6 +23,7 @@ from graphdsl.declare.store import unknown_name
 from graphdsl.errors import BuildError, DeclarationError, GraphdslError, RefusedError
 from graphdsl.forks import Lock, tell_of_forks
 from graphdsl.graph import Graph, default_device
+from graphdsl.profiler import labelled
 from graphdsl.run.blocks import size_text
 from graphdsl.serve.arena import Arena
 from graphdsl.serve.bucket_exec import Slot
@@ -30,6 +32,7 @@ from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.counts import Counts
 from graphdsl.serve.entries import Entries, Entry, close_all
 from graphdsl.serve.events import Observer
+from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.once import Once
 from graphdsl.serve.padding import Padding
 from graphdsl.serve.swap import Shared, redeclare_all
@@ -64,7 +67,7 @@ class CacheBuild:
         max_bytes: int | None = None,
         fallback: Callable[..., Any] | None = None,
         patience: float | None = 60.0,
-        observer: Observer | None = None,
+        observer: Observer | Literal["metrics"] | None = "metrics",
         lanes: Lanes = "auto",
     ) -> None:
         _require(callable(build), "build", build, "a function of the sizes of a bucket that gives its graph")
@@ -87,7 +90,7 @@ class CacheBuild:
         self.max_bytes = max_bytes
         self.fallback = fallback
         self.patience = patience
-        self.observer = observer
+        self.observer = Metrics() if observer == "metrics" else observer
         self._lanes: Lanes = lanes
         self._changed = Condition()
         self._once = Once(self._changed)
@@ -187,9 +190,7 @@ class CacheBuild:
         nbytes = needs[bucket]
         self._make_room(bucket, nbytes, self.concurrency * arena_nbytes, warming)
         try:
-            began = perf_counter()
-            slots = self._instantiated(bucket, self._arenas_there(bucket, arena_nbytes))
-            seconds = perf_counter() - began
+            slots, took = self._instantiated(bucket, self._arenas_there(bucket, arena_nbytes))
         except BaseException:
             with self._changed:
                 self._entries.nbytes -= nbytes
@@ -201,11 +202,13 @@ class CacheBuild:
             self._entries.add(Entry(bucket, slots, nbytes))
             self._built.add(bucket)
             self._counts.add("instantiate", why)
-        if seconds > SLOW:
+        if sum(took) > SLOW:
             level = logging.INFO if warming else logging.WARNING
-            _logger.log(level, "bucket %s: its graph took %.0f ms to build for %s", bucket.name, 1000 * seconds, why)
+            _logger.log(level, "bucket %s: its graph took %.0f ms to build for %s", bucket.name, 1000 * sum(took), why)
         if self.observer is not None:
-            self.observer.instantiated(bucket, seconds, nbytes)
+            for slot, seconds in zip(slots, took, strict=True):
+                each = (seconds, slot.exec.upload_seconds, nbytes // len(slots))
+                self.observer.instantiated(bucket, slot.arena.number, *each)
 
     def _make_room(self, bucket: Bucket, nbytes: int, arenas: int, warming: bool) -> None:
         """Count the bytes of what is to be built; gives up what was not used for longest."""
@@ -244,20 +247,25 @@ class CacheBuild:
                 self._entries.nbytes += nbytes * len(made)
             return self._arenas
 
-    def _instantiated(self, bucket: Bucket, arenas: list[Arena]) -> tuple[Slot, ...]:
-        """An exec in each arena."""
+    def _instantiated(self, bucket: Bucket, arenas: list[Arena]) -> tuple[tuple[Slot, ...], list[float]]:
+        """An exec in each arena, and the seconds that each took; the graph counts with the first."""
+        times = [perf_counter()]
         graph = self._graphs.pop(bucket, None) or self._declared(bucket)
         owners = {name: owner for name, owner in self._owners.items() if name in graph.operands}
-        with about(bucket), ExitStack() as made:
+        with about(bucket), labelled(bucket.name), ExitStack() as made:
             first, *others = arenas
             given: dict[str, Any] = {"arena": first.memory, "stream": first.stream, "owners": owners}
             exe = made.enter_context(graph.instantiate(self.device, lanes=self._lanes, **given))
             execs = [exe]
-            execs += [made.enter_context(exe.clone(arena=each.memory, stream=each.stream)) for each in others]
+            times.append(perf_counter())
+            for each in others:
+                execs.append(made.enter_context(exe.clone(arena=each.memory, stream=each.stream)))
+                times.append(perf_counter())
             shared = _written_by_others(exe._plan, self.inputs)
             redeclare_all([graph], owners)
             made.pop_all()
-        return tuple(Slot(exe, arena, shared) for exe, arena in zip(execs, arenas, strict=True))
+        slots = tuple(Slot(exe, arena, shared) for exe, arena in zip(execs, arenas, strict=True))
+        return slots, [after - before for before, after in pairwise(times)]
 
     # Giving up
 

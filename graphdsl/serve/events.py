@@ -22,8 +22,8 @@ Sizes = Mapping[str, int]
 class Observer:
     """Is told of what a `GraphCache` does; each method does nothing here.
 
-    Seconds are processor time of the caller as `time.perf_counter` tells it. What costs time to measure is measured
-    only for an observer that has the method.
+    Of several execs of a bucket the number of the arena says which it is. Seconds are those that the caller of the
+    cache spent, as `time.perf_counter` tells them.
 
     Examples
     --------
@@ -34,14 +34,17 @@ class Observer:
     built on demand: batch=4
     """
 
-    def hit(self, bucket: Bucket, sizes: Sizes) -> None:
-        """A request found its exec; it is padded where a size is below that of the bucket."""
-
     def miss(self, bucket: Bucket) -> None:
-        """A request found none: it is built now, or another thread builds it."""
+        """A request found no exec: it is built now, or another thread builds it."""
 
-    def instantiated(self, bucket: Bucket, seconds: float, nbytes: int) -> None:
-        """The execs of a bucket were built, in so many seconds; they count for so many bytes."""
+    def served(self, bucket: Bucket, arena: int, sizes: Sizes, queued_seconds: float) -> None:
+        """A request got its exec, after so long a wait for a free arena; building does not count as waiting.
+
+        It is padded where a size is below that of the bucket.
+        """
+
+    def instantiated(self, bucket: Bucket, arena: int, seconds: float, upload_seconds: float, nbytes: int) -> None:
+        """An exec was built, and counts for so many bytes; to bring it to the device is a part of the seconds."""
 
     def evicted(self, bucket: Bucket, nbytes: int, why: str) -> None:
         """The execs of a bucket were given up."""
@@ -52,21 +55,20 @@ class Observer:
     def fell_back(self, sizes: Sizes, why: str) -> None:
         """A request was given to the fallback."""
 
-    def launching(self, bucket: Bucket, exe: GraphExec, stream: Any) -> Callable[[], None] | None:
-        """An exec is launched next, into a stream of its device; what is given back is called right behind that.
+    def launching(self, bucket: Bucket, arena: int, exe: GraphExec, stream: Any) -> Callable[[], None] | None:
+        """An exec is about to be launched into a stream; what is given is called right after, unless that failed."""
 
-        ``stream`` is a handle, or an object with ``__cuda_stream__``. Nothing is called if the launch is refused.
-        """
-        return None
+    def launched(self, bucket: Bucket, arena: int, seconds: float) -> None:
+        """A launch took so long to ask for."""
 
-    def launched(self, bucket: Bucket, seconds: float, queued_seconds: float) -> None:
-        """A launch took so long to ask for; its run had waited so long for a free arena."""
-
-    def updated(self, bucket: Bucket, seconds: float) -> None:
+    def updated(self, bucket: Bucket, arena: int, seconds: float) -> None:
         """Params of an exec were changed."""
 
-    def uploaded(self, bucket: Bucket, seconds: float) -> None:
+    def loaded(self, bucket: Bucket, arena: int, seconds: float) -> None:
         """Inputs were padded and written."""
 
     def swapped(self, name: str, count: int, seconds: float) -> None:
         """An external buffer was swapped in so many execs."""
+
+    def closed(self) -> None:
+        """The cache was closed; none of its launches is in flight."""

@@ -113,6 +113,12 @@ class GpuTimes:
         with self._lock:
             self._waiting.append(pair)
 
+    def close(self) -> None:
+        """Read what is done, and give the events of the pairs back that are not in use."""
+        self.poll()
+        with self._lock:
+            self._free.clear()
+
     def poll(self) -> None:
         """Read the pairs that the GPU is done with."""
         with self._lock:

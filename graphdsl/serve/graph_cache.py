@@ -6,7 +6,7 @@ A request is bucketed, gets the exec in a free arena, and gives it back. This mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from threading import get_ident
@@ -21,12 +21,12 @@ from graphdsl.serve.buckets import Bucket
 from graphdsl.serve.cache_build import UNUSABLE, CacheBuild
 from graphdsl.serve.counts import PADDED, Counts, Event
 from graphdsl.serve.entries import Entry, close_all
+from graphdsl.serve.metrics import Metrics
+from graphdsl.serve.progress import Progress, shown
+from graphdsl.serve.stats import Stats
 from graphdsl.serve.swap import Place, Swap, copy_in_place, is_external, rebind, redeclare_all, require_names
 
 _logger = logging.getLogger("graphdsl")
-
-Progress = Callable[[int, int, Bucket], None]
-"""Is told how many buckets are done, how many there are, and which comes next."""
 
 
 class GraphCache(CacheBuild):
@@ -58,7 +58,7 @@ class GraphCache(CacheBuild):
     patience : float, optional
         Seconds that a request waits for a free arena, or for room, before it gets nothing; None for ever.
     observer : Observer, optional
-        Is told of what happens.
+        Is told of what happens: by default a `Metrics` of the cache, which `stats` asks. None for nobody.
     lanes : int, "auto" or None
         As `Graph.instantiate` takes it.
 
@@ -93,8 +93,8 @@ class GraphCache(CacheBuild):
     ...     run.launch()
     ...     print(run.bucket.name, run["out"])
     batch=4 [1. 4. 9.]
-    >>> cache.counts.miss, cache.counts.padded
-    (1, 1)
+    >>> cache.counts.miss, cache.stats().buckets[0].padding
+    (1, 0.25)
     >>> cache.close()
     """
 
@@ -127,7 +127,7 @@ class GraphCache(CacheBuild):
         except BucketError as problem:
             return self._turned_down(sizes, f"larger than the largest bucket on {problem.axis}", problem)
         padded = not bucket.is_exactly(sizes)
-        arena, queued, hit = None, 0.0, True
+        arena, queued = None, 0.0
         with self._changed:
             entry = self._entries.by_bucket.get(bucket)
             if entry is not None and self._free:
@@ -136,19 +136,19 @@ class GraphCache(CacheBuild):
                 self._counts.add_hit(padded)
         if arena is None or entry is None:
             try:
-                entry, arena, queued, hit = self._waited(bucket, padded)
+                entry, arena, queued = self._waited(bucket, padded)
             except RefusedError as problem:
                 return self._turned_down(sizes, problem.reason, problem.about(bucket=bucket))
         try:
-            if self.observer is not None and hit:
-                self.observer.hit(bucket, sizes)
-            return Run(self, entry, arena.number, sizes, queued)
+            if self.observer is not None:
+                self.observer.served(bucket, arena.number, sizes, queued)
+            return Run(self, entry, arena.number, sizes)
         except BaseException:
             self._give_back(entry, arena)
             raise
 
-    def _waited(self, bucket: Bucket, padded: bool) -> tuple[Entry, Arena, float, bool]:
-        """The same where execs have to be built, or an arena waited for: with the seconds, and whether they were there.
+    def _waited(self, bucket: Bucket, padded: bool) -> tuple[Entry, Arena, float]:
+        """The same where execs have to be built, or an arena waited for: with the seconds of the latter.
 
         Building does not count as waiting.
         """
@@ -176,7 +176,7 @@ class GraphCache(CacheBuild):
                         self._counts.add_hit(padded)
                     elif padded:
                         self._counts.add(*PADDED)
-                    return entry, arena, queued, hit
+                    return entry, arena, queued
                 if hit:
                     hit = False
                     why = "given up before" if bucket in self._built else "the first request of the bucket"
@@ -216,7 +216,7 @@ class GraphCache(CacheBuild):
             What building a graph raised; the buckets before it stay.
         """
         buckets, made = list(self.buckets), []
-        with _shown(progress) as tell:
+        with shown(progress) as tell:
             for done, bucket in enumerate(buckets):
                 tell(done, len(buckets), bucket)
                 if bucket in self._entries.by_bucket:
@@ -380,6 +380,8 @@ class GraphCache(CacheBuild):
             self._changed.notify_all()
         failures: list[GraphdslError] = []
         close_all(entries, lambda entry, problem: failures.append(problem.about(bucket=entry.bucket)))
+        if self.observer is not None:
+            self.observer.closed()
         if failures:
             raise failures[0]
 
@@ -398,6 +400,23 @@ class GraphCache(CacheBuild):
         with self._changed:
             return self._counts.copy()
 
+    def stats(self) -> Stats:
+        """Counts and times of each bucket and of each exec, as its `Metrics` has them so far; printed, it is a table.
+
+        Raises
+        ------
+        GraphdslError
+            If the observer is no `Metrics`.
+        """
+        if not isinstance(self.observer, Metrics):
+            raise GraphdslError(
+                "counts and times are kept by an observer that is a graphdsl.Metrics",
+                field="observer",
+                value=repr(self.observer),
+                remedy="Leave observer= out, or pass graphdsl.Metrics(name) or a subclass of it.",
+            )
+        return self.observer.stats()
+
     @property
     def nbytes(self) -> int:
         """Bytes of the arenas and of all execs: `costs.NODE_NBYTES` a node, and their host memory."""
@@ -412,18 +431,3 @@ class GraphCache(CacheBuild):
     def __repr__(self) -> str:
         there = f"{len(self._entries.by_bucket)} of {len(self.buckets)} buckets built"
         return f"<GraphCache on {self.device.name}: {there}, {size_text(self.nbytes)}>"
-
-
-@contextmanager
-def _shown(progress: bool | Progress) -> Iterator[Progress]:
-    """What is told how far a warm-up is."""
-    if progress is False:
-        yield lambda done, total, bucket: None
-    elif progress is True:
-        from rich.progress import Progress as Bar
-
-        with Bar(transient=True) as bar:
-            task = bar.add_task("building graphs")
-            yield lambda done, total, bucket: bar.update(task, completed=done, total=total, description=bucket.name)
-    else:
-        yield progress

@@ -1,4 +1,4 @@
-"""Keeps what a cache of graphs tells: for each bucket counts and times; `graphdsl.serve.stats` says what they mean.
+"""Keeps what a cache of graphs tells: counts and times of its execs; `graphdsl.serve.stats` says what they mean.
 
 This module must not wait for the GPU, nor know who reads the numbers.
 """
@@ -6,19 +6,18 @@ This module must not wait for the GPU, nor know who reads the numbers.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from graphdsl.forks import Lock, tell_of_forks
+from graphdsl.forks import Lock
 from graphdsl.run.blocks import size_text
 from graphdsl.serve.buckets import Bucket, sizes_text
 from graphdsl.serve.events import Observer, Sizes
 from graphdsl.serve.gpu_times import GpuTimes
 from graphdsl.serve.prometheus import export
 from graphdsl.serve.remarks import time_text
-from graphdsl.serve.stats import TIMES, BucketStats, Stats
+from graphdsl.serve.stats import TIMES, BucketStats, ExecStats, Stats
 from graphdsl.serve.times import Times
 
 if TYPE_CHECKING:
@@ -30,7 +29,10 @@ _logger = logging.getLogger("graphdsl")
 
 
 class Metrics(Observer):
-    """Counts and times of each bucket of a cache: ``gd.GraphCache(..., observer=gd.Metrics("decode"))``.
+    """Counts and times of each bucket of a cache, and of each of its execs: what ``cache.stats()`` shows.
+
+    Every cache has one, unless it is given another observer: one with a name is passed as
+    ``observer=gd.Metrics("decode")``, and what does more is a subclass that calls these methods.
 
     The logger ``graphdsl`` is told of what happens rarely: execs that are given up and buffers that are swapped (INFO),
     and once for each reason that requests are refused or given to the fallback, and for each bucket whose launches take
@@ -41,7 +43,7 @@ class Metrics(Observer):
     name : str
         Of what is served: the label ``graph`` of Prometheus.
     every, interval : int, float
-        How often GPU time is measured: one launch of a bucket in ``every``, and not more than one in ``interval``
+        How often GPU time is measured: one launch of an exec in ``every``, and not more than one in ``interval``
         seconds. See `GpuTimes`.
 
     Attributes
@@ -53,8 +55,8 @@ class Metrics(Observer):
     --------
     >>> metrics = Metrics("decode")
     >>> bucket = Bucket({"batch": 4})
-    >>> metrics.hit(bucket, {"batch": 3})
-    >>> metrics.launched(bucket, 2e-6, 0.0)
+    >>> metrics.served(bucket, 0, {"batch": 3}, queued_seconds=0.0)
+    >>> metrics.launched(bucket, 0, 2e-6)
     >>> stats = metrics.stats()
     >>> stats.buckets[0].padding, stats.buckets[0].launch.count
     (0.25, 1)
@@ -64,7 +66,8 @@ class Metrics(Observer):
         self.name = name
         self._gpu = GpuTimes(every, interval)
         self._lock = Lock()
-        self._buckets: dict[Bucket, _Seen] = {}
+        self._buckets: dict[Bucket, _SeenBucket] = {}
+        self._execs: dict[tuple[Bucket, int], _SeenExec] = {}
         self._refused: Counter[str] = Counter()
         self._fell_back: Counter[str] = Counter()
         self._swaps = 0
@@ -72,35 +75,35 @@ class Metrics(Observer):
 
     # What the cache tells
 
-    def hit(self, bucket: Bucket, sizes: Sizes) -> None:
-        """See `Observer.hit`."""
-        seen = self._buckets.get(bucket) or self._seen(bucket)
+    def miss(self, bucket: Bucket) -> None:
+        """See `Observer.miss`."""
+        with self._lock:
+            self._bucket(bucket).misses += 1
+
+    def served(self, bucket: Bucket, arena: int, sizes: Sizes, queued_seconds: float) -> None:
+        """See `Observer.served`."""
+        seen = self._execs.get((bucket, arena)) or self._exec(bucket, arena)
         real = 1
         for axis in seen.axes:
             real *= sizes[axis]
-        with seen.lock:
-            seen.requests += 1
-            seen.real += real
+        seen.requests += 1
+        seen.real += real
+        seen.times["queue"].add(queued_seconds)
 
-    def miss(self, bucket: Bucket) -> None:
-        """See `Observer.miss`."""
-        seen = self._seen(bucket)
-        with seen.lock:
-            seen.misses += 1
-
-    def instantiated(self, bucket: Bucket, seconds: float, nbytes: int) -> None:
+    def instantiated(self, bucket: Bucket, arena: int, seconds: float, upload_seconds: float, nbytes: int) -> None:
         """See `Observer.instantiated`."""
-        seen = self._seen(bucket)
-        with seen.lock:
-            seen.nbytes = nbytes
-            seen.times["instantiate"].add(seconds)
+        seen = self._exec(bucket, arena)
+        seen.times["instantiate"].add(seconds)
+        seen.times["upload"].add(upload_seconds)
+        with self._lock:
+            self._bucket(bucket).nbytes += nbytes
 
     def evicted(self, bucket: Bucket, nbytes: int, why: str) -> None:
         """See `Observer.evicted`."""
-        seen = self._seen(bucket)
-        with seen.lock:
+        with self._lock:
+            seen = self._bucket(bucket)
             seen.evictions += 1
-            seen.nbytes = 0
+            seen.nbytes -= nbytes
         _logger.info("%s, bucket %s: execs of %s given up: %s", self.name, bucket.name, size_text(nbytes), why)
 
     def refused(self, sizes: Sizes, why: str) -> None:
@@ -115,31 +118,27 @@ class Metrics(Observer):
             self._fell_back[why] += 1
         self._tell_once("fell back", why, "a request of %s was given to the fallback: %s", sizes_text(sizes), why)
 
-    def launching(self, bucket: Bucket, exe: GraphExec, stream: Any) -> Callable[[], None] | None:
+    def launching(self, bucket: Bucket, arena: int, exe: GraphExec, stream: Any) -> Callable[[], None] | None:
         """See `Observer.launching`."""
-        seen = self._buckets.get(bucket) or self._seen(bucket)
+        seen = self._execs.get((bucket, arena)) or self._exec(bucket, arena)
         number = seen.launches
-        seen.launches = number + 1  # two threads may count one: it only chooses what is measured
-        seen.nodes = len(exe._plan.nodes)
-        if not self._gpu.is_due(number):
-            return None
-        seen.emulated = exe.device.emulated
-        return self._gpu.begin(exe.device, stream, seen.take_gpu)
+        seen.launches = number + 1
+        if not number:
+            seen.nodes, seen.emulated = len(exe._plan.nodes), exe.device.emulated
+        return self._gpu.begin(exe.device, stream, seen.times["gpu"].add) if self._gpu.is_due(number) else None
 
-    def launched(self, bucket: Bucket, seconds: float, queued_seconds: float) -> None:
+    def launched(self, bucket: Bucket, arena: int, seconds: float) -> None:
         """See `Observer.launched`."""
-        seen = self._buckets.get(bucket) or self._seen(bucket)
-        with seen.lock:
-            seen.add_launch(seconds)
-            seen.add_queue(queued_seconds)
+        seen = self._execs.get((bucket, arena)) or self._exec(bucket, arena)
+        seen.times["launch"].add(seconds)
 
-    def updated(self, bucket: Bucket, seconds: float) -> None:
+    def updated(self, bucket: Bucket, arena: int, seconds: float) -> None:
         """See `Observer.updated`."""
-        self._seen(bucket).add("update", seconds)
+        self._exec(bucket, arena).times["update"].add(seconds)
 
-    def uploaded(self, bucket: Bucket, seconds: float) -> None:
-        """See `Observer.uploaded`."""
-        self._seen(bucket).add("upload", seconds)
+    def loaded(self, bucket: Bucket, arena: int, seconds: float) -> None:
+        """See `Observer.loaded`."""
+        self._exec(bucket, arena).times["load"].add(seconds)
 
     def swapped(self, name: str, count: int, seconds: float) -> None:
         """See `Observer.swapped`."""
@@ -147,15 +146,21 @@ class Metrics(Observer):
             self._swaps += 1
         _logger.info("%s: %s swapped in %d execs, in %s", self.name, name, count, time_text(seconds))
 
+    def closed(self) -> None:
+        """See `Observer.closed`."""
+        self._gpu.close()
+        with self._lock:
+            for seen in self._buckets.values():
+                seen.nbytes = 0
+
     # What is asked
 
     def stats(self) -> Stats:
         """What was seen so far. It does not wait for launches; those in flight that are measured come later."""
         self._gpu.poll()
         with self._lock:
-            seen = list(self._buckets.items())
-            refused, fell_back, swaps = dict(self._refused), dict(self._fell_back), self._swaps
-        found = Stats(self.name, tuple(each.stats(bucket) for bucket, each in seen), refused, fell_back, swaps)
+            buckets = tuple(seen.stats(bucket) for bucket, seen in self._buckets.items())
+            found = Stats(self.name, buckets, dict(self._refused), dict(self._fell_back), self._swaps)
         for bucket in found.buckets:
             for remark in bucket.remarks:
                 self._tell_once(bucket.name, remark[:20], "bucket %s: %s", bucket.name, remark)
@@ -176,11 +181,18 @@ class Metrics(Observer):
         """
         export(self, registry)
 
-    def _seen(self, bucket: Bucket) -> _Seen:
+    def _bucket(self, bucket: Bucket) -> _SeenBucket:
+        """What is seen of a bucket. The lock is held."""
+        found = self._buckets.get(bucket)
+        if found is None:
+            found = self._buckets[bucket] = _SeenBucket()
+        return found
+
+    def _exec(self, bucket: Bucket, arena: int) -> _SeenExec:
         with self._lock:
-            found = self._buckets.get(bucket)
+            found = self._execs.get((bucket, arena))
             if found is None:
-                found = self._buckets[bucket] = _Seen(bucket)
+                found = self._execs[bucket, arena] = self._bucket(bucket).execs[arena] = _SeenExec(bucket)
         return found
 
     def _tell_once(self, subject: str, what: str, text: str, *args: Any) -> None:
@@ -191,49 +203,39 @@ class Metrics(Observer):
         _logger.warning("%s: " + text, self.name, *args)
 
 
-class _Seen:
-    """What was seen of one bucket.
+class _SeenBucket:
+    """What was seen of one bucket besides its execs; whoever counts has the lock of all."""
 
-    Attributes
-    ----------
-    lock : threading.Lock
-        Whoever counts has it: a plain one, since it is on the path of every launch. A forked child finds it open.
-    """
-
-    def __init__(self, bucket: Bucket) -> None:
-        self.axes = tuple(bucket)
-        self.requests = self.misses = self.evictions = self.launches = 0
-        self.real = self.nbytes = self.nodes = 0
-        self.emulated = False
-        self.times = {name: Times() for name in TIMES}
-        self.add_launch, self.add_queue = self.times["launch"].add, self.times["queue"].add
-        self.after_fork()
-        tell_of_forks(self)
-
-    def after_fork(self) -> None:
-        """Open the lock: whoever held it is not there."""
-        self.lock = threading.Lock()
-
-    def add(self, name: str, seconds: float) -> None:
-        """Count a time."""
-        with self.lock:
-            self.times[name].add(seconds)
-
-    def take_gpu(self, seconds: float) -> None:
-        """Count a GPU time."""
-        self.add("gpu", seconds)
+    def __init__(self) -> None:
+        self.misses = self.evictions = self.nbytes = 0
+        self.execs: dict[int, _SeenExec] = {}
 
     def stats(self, bucket: Bucket) -> BucketStats:
         """All of it, as it is now."""
-        with self.lock:
-            return BucketStats(
-                name=bucket.name,
-                requests=self.requests,
-                misses=self.misses,
-                evictions=self.evictions,
-                nbytes=self.nbytes,
-                nodes=self.nodes,
-                emulated=self.emulated,
-                padding=1 - self.real / (self.requests * bucket.cells) if self.requests else 0.0,
-                **{name: times.summary() for name, times in self.times.items()},
-            )
+        execs = [seen.stats(str(number)) for number, seen in sorted(self.execs.items())]
+        return BucketStats.of(bucket.name, execs, self.misses, self.evictions, self.nbytes)
+
+
+class _SeenExec:
+    """What was seen of one exec: of one bucket in one arena, however often it was built.
+
+    Nothing is locked: a request has the exec to itself, and only GPU times come from whatever thread reads them.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.axes, self.cells = tuple(bucket), bucket.cells
+        self.requests = self.launches = self.real = self.nodes = 0
+        self.emulated = False
+        self.times = {name: Times() for name in TIMES}
+
+    def stats(self, name: str) -> ExecStats:
+        """All of it, as it is now."""
+        return ExecStats(
+            name=name,
+            requests=self.requests,
+            nodes=self.nodes,
+            emulated=self.emulated,
+            real=self.real,
+            cells=self.requests * self.cells,
+            **{name: times.summary() for name, times in self.times.items()},
+        )

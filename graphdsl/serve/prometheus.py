@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphdsl.errors import GraphdslError
 from graphdsl.forks import Lock
-from graphdsl.serve.stats import BucketStats, Stats
+from graphdsl.serve.stats import BucketStats, ExecStats, Stats
 from graphdsl.serve.times import Summary
 
 if TYPE_CHECKING:
@@ -21,27 +21,28 @@ if TYPE_CHECKING:
 
     from graphdsl.serve.metrics import Metrics
 
-_LABELS = ("graph", "bucket")
+_OF_AN_EXEC = ("graph", "bucket", "arena")
 _STEP = 5  # of the bounds of times: with each fifth they are a factor of 1.78 apart
 
-_COUNTERS: tuple[tuple[str, str, Callable[[BucketStats], float]], ...] = (
-    ("requests", "Requests that got an exec of the bucket.", lambda bucket: bucket.requests),
-    ("misses", "Requests whose exec was not there.", lambda bucket: bucket.misses),
-    ("evictions", "Times that the execs of the bucket were given up.", lambda bucket: bucket.evictions),
+_OF_BUCKETS: tuple[tuple[str, str, str, Callable[[BucketStats], float]], ...] = (
+    ("counter", "misses", "Requests whose exec was not there.", lambda bucket: bucket.misses),
+    ("counter", "evictions", "Times that the execs of the bucket were given up.", lambda bucket: bucket.evictions),
+    ("gauge", "memory_bytes", "Bytes that the execs of the bucket count for.", lambda bucket: bucket.nbytes),
+    ("gauge", "nodes", "Nodes of the graph of the bucket.", lambda bucket: bucket.nodes),
 )
-_GAUGES: tuple[tuple[str, str, Callable[[BucketStats], float]], ...] = (
-    ("memory_bytes", "Bytes that the execs of the bucket count for.", lambda bucket: bucket.nbytes),
-    ("nodes", "Nodes of the graph of the bucket.", lambda bucket: bucket.nodes),
-    ("padding_ratio", "Share of the bucket that its requests left empty.", lambda bucket: bucket.padding),
-    ("launch_overhead_ratio", "Share that launching has of a run by itself.", lambda bucket: bucket.overhead),
+_OF_EXECS: tuple[tuple[str, str, str, Callable[[ExecStats], float]], ...] = (
+    ("counter", "requests", "Requests that got the exec.", lambda each: each.requests),
+    ("gauge", "padding_ratio", "Share of the bucket that its requests left empty.", lambda each: each.padding),
+    ("gauge", "launch_overhead_ratio", "Share that launching has of a run by itself.", lambda each: each.overhead),
 )
 _HISTOGRAMS = (
     ("launch", "Processor time of a launch."),
     ("gpu", "GPU time of the launches that were measured."),
-    ("queue", "Time that a run waited for a free arena."),
-    ("instantiate", "Time to build the execs of the bucket."),
-    ("upload", "Time to pad and write inputs."),
-    ("update", "Time to change params of an exec."),
+    ("queue", "Time that a request waited for a free arena."),
+    ("instantiate", "Time to build the exec."),
+    ("upload", "Time to bring the exec to the device, a part of that to build it."),
+    ("load", "Time to pad and write inputs."),
+    ("update", "Time to change params of the exec."),
 )
 _REASONS: tuple[tuple[str, str, Callable[[Stats], Mapping[str, int]]], ...] = (
     ("refused", "Requests that got nothing.", lambda stats: stats.refused),
@@ -104,22 +105,24 @@ class _Collector:
 def _families(seen: list[Stats]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-    def valued(family: Any, value: Callable[[BucketStats], float]) -> Any:
-        for stats in seen:
-            for bucket in stats.buckets:
-                family.add_metric((stats.name, bucket.name), value(bucket))
-        return family
-
-    for name, text, value in _COUNTERS:
-        yield valued(CounterMetricFamily(f"graphdsl_{name}", text, labels=_LABELS), value)
-    for name, text, value in _GAUGES:
-        yield valued(GaugeMetricFamily(f"graphdsl_{name}", text, labels=_LABELS), value)
+    kinds: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+    buckets = [((stats.name, bucket.name), bucket) for stats in seen for bucket in stats.buckets]
+    execs = [((*labels, each.name), each) for labels, bucket in buckets for each in bucket.execs]
+    for kind, name, text, of_bucket in _OF_BUCKETS:
+        family = kinds[kind](f"graphdsl_{name}", text, labels=("graph", "bucket"))
+        for labels, bucket in buckets:
+            family.add_metric(labels, of_bucket(bucket))
+        yield family
+    for kind, name, text, of_exec in _OF_EXECS:
+        family = kinds[kind](f"graphdsl_{name}", text, labels=_OF_AN_EXEC)
+        for exec_labels, each in execs:
+            family.add_metric(exec_labels, of_exec(each))
+        yield family
     for name, text in _HISTOGRAMS:
-        family = HistogramMetricFamily(f"graphdsl_{name}_seconds", text, labels=_LABELS)
-        for stats in seen:
-            for bucket in stats.buckets:
-                times: Summary = getattr(bucket, name)
-                family.add_metric((stats.name, bucket.name), _steps(times), times.total)
+        family = HistogramMetricFamily(f"graphdsl_{name}_seconds", text, labels=_OF_AN_EXEC)
+        for exec_labels, each in execs:
+            times: Summary = getattr(each, name)
+            family.add_metric(exec_labels, _steps(times), times.total)
         yield family
     for name, text, reasons in _REASONS:
         counter = CounterMetricFamily(f"graphdsl_{name}", text, labels=("graph", "reason"))

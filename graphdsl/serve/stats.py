@@ -5,62 +5,67 @@ This module must not measure anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphdsl.run.blocks import size_text
 from graphdsl.serve.remarks import overhead, remarks, time_text
 from graphdsl.serve.times import Summary
 
-TIMES = ("launch", "gpu", "queue", "instantiate", "upload", "update")
-"""The times of a bucket, by attribute."""
+TIMES = ("launch", "gpu", "queue", "instantiate", "upload", "load", "update")
+"""The times of an exec, by attribute."""
 
 _ENOUGH = 3
 """Measurements of GPU time that remarks rest upon at least."""
 
 
-@dataclass(frozen=True)
-class BucketStats:
-    """What was seen of one bucket.
+@dataclass(frozen=True, kw_only=True)
+class ExecStats:
+    """What was seen of one exec of a bucket.
 
     Attributes
     ----------
     name : str
-        Of the bucket.
-    requests, misses, evictions : int
-        How many there were.
-    nbytes, nodes : int
-        What its execs count for in bytes, 0 once they are given up; how many nodes one of them has, 0 before its first
-        launch.
+        Of the arena that it lies in: its number.
+    requests : int
+        How many had it.
+    nodes : int
+        How many it has, 0 before its first launch.
     emulated : bool
         True if it runs in the emulator, whose times say nothing of a GPU.
-    padding : float
-        The share of its cells that requests left empty.
+    real, cells : int
+        How many cells its requests filled, and how many they had: each as many as the bucket.
     launch : Summary
         Processor time of launches.
     gpu : Summary
         GPU time of the launches that were measured, from where their stream came to them.
     queue : Summary
-        What runs waited for a free arena.
-    instantiate, upload, update : Summary
-        Processor time to build execs, to write inputs, to change params.
+        What requests waited for a free arena.
+    instantiate, upload : Summary
+        Processor time to build it, and the part of that in which it was brought to the device.
+    load, update : Summary
+        Processor time to write inputs, and to change params.
     """
 
     name: str
     requests: int = 0
-    misses: int = 0
-    evictions: int = 0
-    nbytes: int = 0
     nodes: int = 0
     emulated: bool = False
-    padding: float = 0.0
+    real: int = 0
+    cells: int = 0
     launch: Summary = field(default_factory=Summary)
     gpu: Summary = field(default_factory=Summary)
     queue: Summary = field(default_factory=Summary)
     instantiate: Summary = field(default_factory=Summary)
     upload: Summary = field(default_factory=Summary)
+    load: Summary = field(default_factory=Summary)
     update: Summary = field(default_factory=Summary)
+
+    @property
+    def padding(self) -> float:
+        """The share of its cells that requests left empty."""
+        return 1 - self.real / self.cells if self.cells else 0.0
 
     @property
     def overhead(self) -> float:
@@ -77,9 +82,54 @@ class BucketStats:
 
     def to_json(self) -> dict[str, Any]:
         """A dict for `json.dumps`; times in seconds."""
-        shown = ("name", "requests", "misses", "evictions", "nbytes", "nodes", "padding", "overhead")
-        times = {name: _times_json(getattr(self, name)) for name in TIMES}
-        return {name: getattr(self, name) for name in shown} | times | {"remarks": list(self.remarks)}
+        shown = ("name", "requests", "nodes", "padding", "overhead")
+        return {name: getattr(self, name) for name in shown} | {
+            name: _times_json(getattr(self, name)) for name in TIMES
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketStats(ExecStats):
+    """What was seen of one bucket: of its execs together, and of each.
+
+    Attributes
+    ----------
+    misses, evictions : int
+        How many there were.
+    nbytes : int
+        What its execs count for in bytes, 0 once they are given up.
+    execs : tuple of ExecStats
+        Each of them, by arena.
+    """
+
+    misses: int = 0
+    evictions: int = 0
+    nbytes: int = 0
+    execs: tuple[ExecStats, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, execs: Sequence[ExecStats], misses: int, evictions: int, nbytes: int) -> BucketStats:
+        """What was seen of the execs of a bucket together."""
+        times: dict[str, Any] = {each: Summary.of_all([getattr(one, each) for one in execs]) for each in TIMES}
+        return cls(
+            name=name,
+            requests=sum(each.requests for each in execs),
+            nodes=max((each.nodes for each in execs), default=0),
+            emulated=any(each.emulated for each in execs),
+            real=sum(each.real for each in execs),
+            cells=sum(each.cells for each in execs),
+            misses=misses,
+            evictions=evictions,
+            nbytes=nbytes,
+            execs=tuple(execs),
+            **times,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict for `json.dumps`; times in seconds."""
+        shown = {name: getattr(self, name) for name in ("misses", "evictions", "nbytes")}
+        lists = {"remarks": list(self.remarks), "execs": [each.to_json() for each in self.execs]}
+        return super().to_json() | shown | lists
 
 
 @dataclass(frozen=True)
@@ -115,7 +165,7 @@ class Stats:
         }
 
     def __str__(self) -> str:
-        rows = [_HEAD, *map(_row, self.buckets)]
+        rows = [_HEAD, *(row for bucket in self.buckets for row in _rows(bucket))]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines = [
             f"{row[0]:<{widths[0]}}  {'  '.join(f'{cell:>{width}}' for cell, width in zip(row[1:], widths[1:]))}"
@@ -141,13 +191,22 @@ _HEAD = (
     "queue p99",
     "instantiate",
     "upload",
+    "load",
     "update",
     "nodes",
     "memory",
 )
 
 
-def _row(bucket: BucketStats) -> tuple[str, ...]:
+def _rows(bucket: BucketStats) -> Iterator[tuple[str, ...]]:
+    """Those of a bucket: its own, and of several execs that of each."""
+    yield _row(bucket, f"{bucket.misses:,}", size_text(bucket.nbytes) if bucket.nbytes else "-")
+    if len(bucket.execs) > 1:
+        for each in bucket.execs:
+            yield _row(replace(each, name=f"  arena {each.name}"), "", "")
+
+
+def _row(bucket: ExecStats, misses: str, memory: str) -> tuple[str, ...]:
     def median(times: Summary) -> str:
         return time_text(times.quantile(0.5)) if times.count else "-"
 
@@ -157,7 +216,7 @@ def _row(bucket: BucketStats) -> tuple[str, ...]:
     return (
         bucket.name,
         f"{bucket.requests:,}",
-        f"{bucket.misses:,}",
+        misses,
         f"{bucket.padding:.1%}",
         f"{bucket.launch.count:,}",
         median(bucket.launch),
@@ -168,9 +227,10 @@ def _row(bucket: BucketStats) -> tuple[str, ...]:
         late(bucket.queue),
         median(bucket.instantiate),
         median(bucket.upload),
+        median(bucket.load),
         median(bucket.update),
         f"{bucket.nodes:,}" if bucket.nodes else "-",
-        size_text(bucket.nbytes) if bucket.nbytes else "-",
+        memory,
     )
 
 

@@ -5,13 +5,20 @@ This module must not know what was timed.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 
+import numpy as np
+
+from graphdsl.forks import Lock
+
 BOUNDS = tuple(10.0 ** (step / 20 - 6) for step in range(141))
 """Seconds, from 1 µs to 10 s: a time is counted at the first that it does not exceed; longer ones behind the last."""
+
+_EDGES = np.array(BOUNDS)
+_MOST_NEW = 256  # times that are kept one by one until they are counted
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,26 @@ class Summary:
     shortest: float = 0.0
     longest: float = 0.0
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
+
+    @classmethod
+    def of_all(cls, parts: Sequence[Summary]) -> Summary:
+        """What is known of the times of several summaries together.
+
+        Examples
+        --------
+        >>> Summary.of_all([Summary(), Summary(1, 0.5, 0.5, 0.5)]).longest
+        0.5
+        """
+        parts = [each for each in parts if each.count]
+        if len(parts) < 2:
+            return parts[0] if parts else cls()
+        return cls(
+            sum(each.count for each in parts),
+            sum(each.total for each in parts),
+            min(each.shortest for each in parts),
+            max(each.longest for each in parts),
+            tuple(map(sum, zip(*(each.counts for each in parts), strict=True))),
+        )
 
     @property
     def mean(self) -> float:
@@ -78,28 +105,41 @@ class Summary:
 
 
 class Times:
-    """Takes times of one kind; whoever adds one holds a lock of his own."""
+    """Takes times of one kind, from any thread; launches wait for it, so that adding one is little but an append."""
 
-    __slots__ = ("_count", "_counts", "_longest", "_shortest", "_total")
+    __slots__ = ("__weakref__", "_counts", "_lock", "_longest", "_new", "_shortest", "_total")
 
     def __init__(self) -> None:
-        self._count = 0
+        self._new: list[float] = []
         self._total = 0.0
         self._shortest = inf
         self._longest = 0.0
-        self._counts = [0] * (len(BOUNDS) + 1)
+        self._counts = np.zeros(len(BOUNDS) + 1, np.int64)
+        self._lock = Lock()
 
     def add(self, seconds: float) -> None:
         """Count a time."""
-        self._count += 1
-        self._total += seconds
-        if seconds > self._longest:
-            self._longest = seconds
-        if seconds < self._shortest:
-            self._shortest = seconds
-        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        new = self._new
+        new.append(seconds)
+        if len(new) >= _MOST_NEW:
+            self._take_new()
+
+    def _take_new(self) -> None:
+        """Count those that were added since the last time; what other threads add meanwhile stays behind them."""
+        with self._lock:
+            found = np.array(self._new)
+            del self._new[: len(found)]
+            if len(found):
+                self._counts += np.bincount(np.searchsorted(_EDGES, found), minlength=len(self._counts))
+                self._total += float(found.sum())
+                self._shortest = min(self._shortest, float(found.min()))
+                self._longest = max(self._longest, float(found.max()))
 
     def summary(self) -> Summary:
         """What is known of them now."""
-        shortest = self._shortest if self._count else 0.0
-        return Summary(self._count, self._total, shortest, self._longest, tuple(self._counts))
+        with self._lock:
+            self._take_new()
+            counts = self._counts.tolist()
+            if not any(counts):
+                return Summary()
+            return Summary(sum(counts), self._total, self._shortest, self._longest, tuple(counts))

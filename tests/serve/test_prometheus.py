@@ -14,7 +14,8 @@ from graphdsl.serve.metrics import Metrics
 client = pytest.importorskip("prometheus_client")
 
 BUCKET = Bucket({"batch": 4})
-LABELS = {"graph": "decode", "bucket": "batch=4"}
+OF_BUCKET = {"graph": "decode", "bucket": "batch=4"}
+LABELS = OF_BUCKET | {"arena": "0"}
 
 
 @pytest.fixture
@@ -30,27 +31,28 @@ def metrics(registry) -> Metrics:
 
 
 def test_counters_gauges_and_histograms_are_named_by_the_conventions(metrics, registry):
-    metrics.hit(BUCKET, {"batch": 3})
+    metrics.served(BUCKET, 0, {"batch": 3}, 0.0)
     metrics.miss(BUCKET)
-    metrics.instantiated(BUCKET, 0.25, 4096)
+    metrics.instantiated(BUCKET, 0, 0.25, 0.02, 4096)
     for seconds in (2e-6, 2e-6, 0.5):
-        metrics.launched(BUCKET, seconds, 0.0)
+        metrics.launched(BUCKET, 0, seconds)
     metrics.refused({"batch": 9}, "too large")
     metrics.swapped("weights", 2, 0.1)
     assert registry.get_sample_value("graphdsl_requests_total", LABELS) == 1
-    assert registry.get_sample_value("graphdsl_misses_total", LABELS) == 1
+    assert registry.get_sample_value("graphdsl_misses_total", OF_BUCKET) == 1
     assert registry.get_sample_value("graphdsl_padding_ratio", LABELS) == 0.25
-    assert registry.get_sample_value("graphdsl_memory_bytes", LABELS) == 4096
+    assert registry.get_sample_value("graphdsl_memory_bytes", OF_BUCKET) == 4096
     assert registry.get_sample_value("graphdsl_launch_seconds_count", LABELS) == 3
     assert registry.get_sample_value("graphdsl_launch_seconds_sum", LABELS) == pytest.approx(0.500004)
     assert registry.get_sample_value("graphdsl_instantiate_seconds_count", LABELS) == 1
+    assert registry.get_sample_value("graphdsl_upload_seconds_sum", LABELS) == 0.02
     assert registry.get_sample_value("graphdsl_refused_total", {"graph": "decode", "reason": "too large"}) == 1
     assert registry.get_sample_value("graphdsl_swaps_total", {"graph": "decode"}) == 1
 
 
 def test_the_buckets_of_a_histogram_grow_and_end_with_all(metrics, registry):
     for seconds in (2e-6, 2e-6, 0.5, 100.0):
-        metrics.launched(BUCKET, seconds, 0.0)
+        metrics.launched(BUCKET, 0, seconds)
     (family,) = (each for each in registry.collect() if each.name == "graphdsl_launch_seconds")
     steps = [(float(each.labels["le"]), each.value) for each in family.samples if each.name.endswith("_bucket")]
     assert steps == sorted(steps)
@@ -62,16 +64,16 @@ def test_the_buckets_of_a_histogram_grow_and_end_with_all(metrics, registry):
 
 
 def test_the_text_is_what_prometheus_reads(metrics, registry):
-    metrics.launched(BUCKET, 2e-6, 0.0)
+    metrics.launched(BUCKET, 0, 2e-6)
     text = client.generate_latest(registry).decode()
     assert "# TYPE graphdsl_launch_seconds histogram" in text
     assert "# TYPE graphdsl_requests_total counter" in text
-    assert 'graphdsl_launch_seconds_count{bucket="batch=4",graph="decode"} 1.0' in text
+    assert 'graphdsl_launch_seconds_count{arena="0",bucket="batch=4",graph="decode"} 1.0' in text
 
 
 def test_exporting_again_changes_nothing(metrics, registry):
     metrics.export(registry)
-    metrics.hit(BUCKET, {"batch": 4})
+    metrics.served(BUCKET, 0, {"batch": 4}, 0.0)
     text = client.generate_latest(registry).decode()
     assert text.count("# TYPE graphdsl_requests_total") == 1
     assert text.count("graphdsl_requests_total{") == 1
@@ -80,9 +82,9 @@ def test_exporting_again_changes_nothing(metrics, registry):
 def test_two_caches_share_a_registry_under_names_of_their_own(metrics, registry):
     other = Metrics("prefill")
     other.export(registry)
-    other.hit(BUCKET, {"batch": 4})
-    metrics.hit(BUCKET, {"batch": 4})
-    metrics.hit(BUCKET, {"batch": 4})
+    other.served(BUCKET, 0, {"batch": 4}, 0.0)
+    metrics.served(BUCKET, 0, {"batch": 4}, 0.0)
+    metrics.served(BUCKET, 0, {"batch": 4}, 0.0)
     assert registry.get_sample_value("graphdsl_requests_total", LABELS) == 2
     assert registry.get_sample_value("graphdsl_requests_total", LABELS | {"graph": "prefill"}) == 1
     text = client.generate_latest(registry).decode()
@@ -96,12 +98,12 @@ def test_registries_are_separate_and_there_is_one_by_default(metrics, registry):
     alone = client.CollectorRegistry()
     other = Metrics("decode")
     other.export(alone)
-    other.hit(BUCKET, {"batch": 4})
+    other.served(BUCKET, 0, {"batch": 4}, 0.0)
     assert registry.get_sample_value("graphdsl_requests_total", LABELS) is None
     assert alone.get_sample_value("graphdsl_requests_total", LABELS) == 1
     of_the_process = Metrics("of-the-process")
     of_the_process.export()
-    of_the_process.hit(BUCKET, {"batch": 4})
+    of_the_process.served(BUCKET, 0, {"batch": 4}, 0.0)
     found = client.REGISTRY.get_sample_value("graphdsl_requests_total", LABELS | {"graph": "of-the-process"})
     assert found == 1
 
@@ -109,7 +111,7 @@ def test_registries_are_separate_and_there_is_one_by_default(metrics, registry):
 def test_metrics_that_are_gone_are_read_no_more(registry):
     metrics = Metrics("decode")
     metrics.export(registry)
-    metrics.hit(BUCKET, {"batch": 4})
+    metrics.served(BUCKET, 0, {"batch": 4}, 0.0)
     del metrics
     gc.collect()
     assert registry.get_sample_value("graphdsl_requests_total", LABELS) is None

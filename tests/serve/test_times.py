@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,3 +50,17 @@ def test_none_and_the_very_long():
     assert counted([100.0]).quantile(0.5) == pytest.approx(55, rel=1)
     assert counted([100.0]).cumulative()[-1] == (BOUNDS[-1], 0)
     assert [bound for bound, _ in Summary().cumulative(5)][-1] == pytest.approx(10.0)
+
+
+def test_threads_lose_none():
+    times, before = Times(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=lambda: [times.add(1e-3) for _ in range(8_000)]) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            times.summary()
+    finally:
+        sys.setswitchinterval(before)
+    assert times.summary().count == 48_000
