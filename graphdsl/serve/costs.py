@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from graphdsl.plan import Plan
 
-NODE_NBYTES = 10_240
-"""Bytes that a node of an exec takes of the driver and of the package, its packed parameters among them.
+NODE_NBYTES = {"kernel": 13_300, "memcpy": 14_100, "memset": 8_600, "empty": 5_500}
+"""Bytes that a node of an exec takes, by its kind: the driver's, on the device and in the process, and the package's.
 
-An estimate for a kernel node, of which there is no record of a measurement. Other nodes count as much.
+As `graphdsl.bench.exec_bytes` measured it on an H200 with driver 580.159 (docs/gpu/exec-bytes.json), rounded up. Of a
+kernel node 4.0 KB are memory of the device.
 """
+
+_OTHERS = max(NODE_NBYTES.values())  # kinds that were not measured
 
 
 def exec_nbytes(made: Plan) -> int:
@@ -24,7 +27,8 @@ def exec_nbytes(made: Plan) -> int:
     >>> graph = Definition("small")
     >>> _ = graph.memset(graph.host_array("x", 1000, "u1"), 0)
     >>> exec_nbytes(plan(graph))
-    11240
+    9600
     """
     own = (each for each in made.buffers.values() if each.space != "device" and not each.external)
-    return len(made.nodes) * NODE_NBYTES + sum(each.allocation_nbytes for each in own)
+    nodes = sum(NODE_NBYTES.get(node.kind, _OTHERS) for node in made.nodes)
+    return nodes + sum(each.allocation_nbytes for each in own)

@@ -419,7 +419,7 @@ class GraphCache(CacheBuild):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arenas and of all execs: `costs.NODE_NBYTES` a node, and their host memory."""
+        """Bytes of the arenas and of all execs, as `graphdsl.serve.costs.exec_nbytes` counts them."""
         return self._entries.nbytes
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
-from graphdsl.serve.costs import NODE_NBYTES
+from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.events import Observer
 from tests.serve.graphs import ask, cache_of, rows, scaled, weight_of
 
@@ -281,8 +281,9 @@ def test_warm_up_builds_the_largest_first_and_says_how_far_it_is(cache):
 
 
 def room_for(cache, execs: int) -> int:
-    """Bytes of an arena and so many execs of seven nodes; rows on the host take less than one node more."""
-    return cache.arena_nbytes + execs * 6 * NODE_NBYTES
+    """Bytes of an arena and so many execs, of which those of the buckets differ by less than one."""
+    largest = max(exec_nbytes(cache.build(**bucket).plan(cache.device)) for bucket in cache.buckets)
+    return cache.arena_nbytes + execs * largest
 
 
 def test_the_bucket_that_was_not_used_for_longest_is_given_up():
