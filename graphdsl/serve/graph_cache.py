@@ -245,7 +245,9 @@ class GraphCache(CacheBuild):
         owners : dict, optional
             New owners by name; for names that are no Python identifiers.
         in_place : bool
-            Copy into the memory that is there, and bind nothing. Launches in flight are waited for then.
+            Copy into the memory that is there, and bind nothing. Launches in flight are waited for then. Of several
+            buffers what is there is kept meanwhile, which takes their bytes once more: of the device, or of the host
+            where the device has none left.
         **named
             New owners of memory, by the name of the operand: of the shape, dtype and strides of the old.
 
@@ -260,7 +262,8 @@ class GraphCache(CacheBuild):
             If a name is unknown, the memory differs in kind, or another buffer lies in the memory that was to go.
         DriverError
             If the driver refuses. In both cases all execs have what they had; the message names the bucket and the
-            node. Copies in place that came before one that failed stay.
+            node. But a fault that takes the context of a GPU takes the memory with it: what was copied in place before
+            cannot be put back then, and nothing of the process can be launched any more.
         RefusedError
             If requests stay open for longer than the cache is patient, or one is open in this thread.
         """

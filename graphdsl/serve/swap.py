@@ -20,7 +20,7 @@ from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.graph import Graph
 from graphdsl.plan import Plan
 from graphdsl.run.blocks import size_text
-from graphdsl.run.copies import Side, copy_rows
+from graphdsl.run.copies import Copy, Side, copy_all
 from graphdsl.run.faults import told
 from graphdsl.run.graph_exec import GraphExec
 from graphdsl.run.refusal import KIND, refused, require_alike
@@ -228,16 +228,17 @@ def copy_in_place(places: Sequence[Place], sources: Mapping[str, Any], device: D
         If what is copied is of another shape or dtype, or the memory must not be written, or no exec has any. Nothing
         has been written.
     DriverError
-        If a copy failed; some of the memory has been written then, which all execs share.
+        If the driver refuses a copy; what was written is put back, see `graphdsl.run.copies.copy_all`.
     """
     copies = [copy for name, source in sources.items() for copy in _copies(places, name, source)]
+    _require_apart(copies)
     for place in places:
         place.exec.synchronize()
-    for destination, source in copies:
-        _copy(destination, source, device, stream)
+    with told(device):
+        copy_all(device, copies, stream)
 
 
-def _copies(places: Sequence[Place], name: str, source: Any) -> Iterator[tuple[ForeignArray, ForeignArray]]:
+def _copies(places: Sequence[Place], name: str, source: Any) -> Iterator[Copy]:
     """Each memory that a buffer of that name has, with what is copied there."""
     given = _found(source, name)
     owners = {id(place.exec[name]): place.exec[name] for place in places if is_external(place.exec, name)}
@@ -259,7 +260,38 @@ def _copies(places: Sequence[Place], name: str, source: Any) -> Iterator[tuple[F
                 remedy="Swap without in_place.",
             )
         if found.address != given.address:
-            yield found, given
+            yield Copy(name, _side(found), _side(given))
+
+
+def _side(array: ForeignArray) -> Side:
+    return Side(array, array.address, array.space == "device")
+
+
+def _require_apart(copies: Sequence[Copy]) -> None:
+    """Refuse to copy what another copy, or the same, writes: it would hang on the order what is copied.
+
+    Raises
+    ------
+    UpdateError
+        The message names what is copied and what it lies in.
+    """
+    written = Intervals((*_span(each.destination), number) for number, each in enumerate(copies))
+    for copy in copies:
+        for number in written.near(*_span(copy.source)):
+            raise UpdateError(
+                f"what is copied lies in the memory of {copies[number].name!r}, which is written too",
+                field=copy.name,
+                value=f"{copy.source.address:#x}",
+                remedy="Copy it elsewhere before, or swap without in_place.",
+            )
+
+
+def _span(side: Side) -> tuple[int, int]:
+    array = side.array
+    if 0 in array.shape:
+        return side.address, side.address
+    steps = sum(stride * (extent - 1) for extent, stride in zip(array.shape, array.strides, strict=True))
+    return side.address, side.address + steps + array.dtype.itemsize
 
 
 def _found(owner: Any, name: str) -> ForeignArray:
@@ -267,12 +299,6 @@ def _found(owner: Any, name: str) -> ForeignArray:
         return foreign_array(owner, name)
     except GraphdslError as problem:
         raise refused(problem) from None
-
-
-def _copy(destination: ForeignArray, source: ForeignArray, device: Driver, stream: Handle) -> None:
-    to, of = (Side(each, each.address, each.space == "device") for each in (destination, source))
-    with told(device):
-        copy_rows(device, to, of, stream)
 
 
 def require_names(names: Mapping[str, Any], known: Mapping[str, Any]) -> None:

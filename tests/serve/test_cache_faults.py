@@ -32,15 +32,6 @@ def steps() -> list[tuple[str, int]]:
 STEPS = steps()
 
 
-@pytest.fixture
-def quick_collections():
-    """Collections look at what a test makes, and not at all that was imported."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def test_all_kinds_of_calls_are_tried():
     tried = {call for call, _ in STEPS}
     assert {*ALLOCATIONS, "cuStreamCreate", "cuGraphInstantiateWithParams", "cuGraphLaunch", "cuGraphUpload"} <= tried

@@ -11,7 +11,7 @@ import pytest
 import graphdsl as gd
 from tests.serve.graphs import WIDTH, ask, cache_of, rows, scaled, weight_of
 
-OUT_OF_MEMORY = 2
+INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
 
 
 class Weights:
@@ -141,6 +141,142 @@ def test_copies_in_place(device, build):
         assert (ask(cache, 1) == 6 * rows(1)).all()
         with pytest.raises(gd.UpdateError, match="dtype"):
             cache.swap(w=np.zeros(WIDTH), in_place=True)
+
+
+# Several buffers at once: all or none
+
+
+class Layers:
+    """Three external buffers, of the device and of the host, each of which is copied out by the graphs."""
+
+    def __init__(self, device) -> None:
+        self.device = device
+        self.calls: list[str] = []
+        host = np.full(WIDTH, 2, np.float32)
+        self.owners = {"w": weight_of(device, 2.0), "bias": host, "v": weight_of(device, 2.0)}
+
+    def build(self, batch):
+        g = scaled(self.owners["w"])(batch)
+        last = g.node("store")
+        for name in ("bias", "v"):
+            copy = g.memcpy(
+                g.host_array(f"{name}_out", WIDTH, np.float32), g.external(name, self.owners[name]), name=name
+            )
+            last >> copy
+            last = copy
+        return g
+
+    def new(self, value: float) -> dict:
+        host = np.full(WIDTH, value, np.float32)
+        return {"w": weight_of(self.device, value), "bias": host, "v": host.copy()}
+
+    def held(self, cache) -> list[float]:
+        """What a request finds in each."""
+        with cache(batch=2) as run:
+            run.load(raw=rows(2))
+            run.launch()
+            assert (run["out"] == run["out"][0, 0] * rows(2)).all()
+            found = [run["out"][0, 0], *(each for name in ("bias", "v") for each in set(run[f"{name}_out"].tolist()))]
+        return [float(each) for each in found]
+
+
+def in_place(layers, cache, *fail) -> gd.DriverError | None:
+    """Swap with a call failing; gives what that came to."""
+    new = layers.new(3.0)
+    for _ in range(cache.concurrency):
+        with cache(batch=1) as run:  # is in flight when the swap begins
+            run.load(raw=rows(1))
+            run.launch()
+    before, problem = layers.device.live, None
+    for each in fail:
+        layers.device.fail_next(*each)
+    layers.device.history.clear()
+    try:
+        cache.swap(new, in_place=True)
+    except gd.DriverError as failed:
+        problem = failed.with_traceback(None)
+    layers.calls = list(layers.device.history)
+    gc.collect()
+    assert layers.device.live == before
+    return problem
+
+
+def layered():
+    layers = Layers(gd.emulator())
+    return layers, cache_of(layers.device, (2,), build=layers.build, concurrency=2)
+
+
+def calls_of_a_swap() -> list[tuple[str, int]]:
+    layers, cache = layered()
+    with cache:
+        assert in_place(layers, cache) is None
+    return [(call, layers.calls[:number].count(call)) for number, call in enumerate(layers.calls)]
+
+
+@pytest.mark.usefixtures("quick_collections")
+@pytest.mark.parametrize("code", [INVALID_VALUE, OUT_OF_MEMORY])
+def test_copies_in_place_are_all_made_or_none_whatever_call_fails(code):
+    """One that is short of memory of the device may do with that of the host."""
+    steps, done = calls_of_a_swap(), set()
+    assert {"cuMemcpy3DAsync", "cuMemAlloc", "cuStreamSynchronize"} <= {call for call, _ in steps}
+    for call, after in steps:
+        if call == "cuMemFree":  # is not told
+            continue
+        layers, cache = layered()
+        with cache:
+            problem = in_place(layers, cache, (call, code, after))
+            if problem is None:
+                done.add(call)
+            else:
+                assert (problem.call, problem.code) == (call, code)
+                assert "may hold part" not in str(problem)
+            assert layers.held(cache) == [2.0 if problem else 3.0] * 3, (call, after)
+    assert done == ({"cuMemAlloc"} if code == OUT_OF_MEMORY else set())
+
+
+def test_a_copy_that_is_refused_names_its_buffer_and_those_before_are_put_back():
+    layers, cache = layered()
+    with cache:
+        cache.warm_up()
+        unwritten = gd.device_array(layers.device, WIDTH, np.float32)
+        before = layers.device.live
+        with pytest.raises(gd.MemoryFault, match=r"v: .*never-written bytes") as caught:
+            cache.swap({**layers.new(3.0), "v": unwritten}, in_place=True)
+        assert caught.value.field == "v"
+        gc.collect()
+        assert layers.device.live == before, "what was kept is not kept by the error"
+        assert layers.held(cache) == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("copied", "field", "told"), [(0, "w", False), (2, "v", True)])
+def test_what_a_lost_context_lets_nobody_undo_is_told(copied, field, told):
+    layers, cache = layered()
+    with cache:
+        cache.warm_up()
+        begin = 3 + copied if copied else 0  # three copies keep what is there
+        problem = in_place(layers, cache, *[("cuMemcpy3DAsync", ILLEGAL_ADDRESS, begin + each) for each in range(6)])
+        assert problem.field == field
+        assert ("w, bias, v may hold part of the new" in str(problem)) is told
+
+
+def test_memory_that_nobody_has_written_needs_no_keeping():
+    layers, cache = layered()
+    layers.owners["v"] = gd.device_array(layers.device, WIDTH, np.float32)
+    with cache:
+        cache.warm_up()
+        cache.swap(layers.new(3.0), in_place=True)
+        assert layers.held(cache) == [3.0, 3.0, 3.0]
+
+
+def test_a_copy_from_what_is_written_too_is_refused():
+    layers, cache = layered()
+    with cache:
+        cache.warm_up()
+        w, v = layers.owners["w"], layers.owners["v"]
+        with pytest.raises(gd.UpdateError, match=r"w = 0x.*: what is copied lies in the memory of 'v'"):
+            cache.swap(w=v, v=w, in_place=True)
+        cache.swap(w=w, v=layers.new(5.0)["v"], in_place=True)
+        assert layers.held(cache) == [2.0, 2.0, 5.0]
 
 
 @pytest.mark.parametrize("built", [True, False])
