@@ -238,10 +238,10 @@ def test_a_copy_that_is_refused_names_its_buffer_and_those_before_are_put_back()
     layers, cache = layered()
     with cache:
         cache.warm_up()
-        unwritten = gd.device_array(layers.device, WIDTH, np.float32)
+        new = {**layers.new(3.0), "v": gd.device_array(layers.device, WIDTH, np.float32)}
         before = layers.device.live
         with pytest.raises(gd.MemoryFault, match=r"v: .*never-written bytes") as caught:
-            cache.swap({**layers.new(3.0), "v": unwritten}, in_place=True)
+            cache.swap(new, in_place=True)
         assert caught.value.field == "v"
         gc.collect()
         assert layers.device.live == before, "what was kept is not kept by the error"
