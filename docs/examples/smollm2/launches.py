@@ -134,7 +134,7 @@ class Launches:
         self._last: Built | None = None  # launched last
         self._graphs: dict[int, Built] = {}
         sizes = [*self.batches, *(self.batches[-1] + size for size in self.prompts)]
-        self.cache = gd.GraphCache(self._declared, gd.Buckets(rows=sizes), device)
+        self.cache = gd.GraphCache(self._declared, gd.Buckets(rows=sizes), device, observer=gd.Metrics("engine"))
 
     @classmethod
     def of(cls, weights: Weights, device: Any, room: Room, **options: Any) -> Launches:

@@ -69,6 +69,7 @@ def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:
         **{f"batch {n}": lambda n=n: batch(engine(), n, ANSWER, _REPEATS) for n in BATCHES},
         **{f"trace {rate}": lambda rate=rate: replayed(engine(), rate) for rate in RATES},
         "trace at once": lambda: replayed(engine(), 1e9),
+        "stats": lambda: stats(engine()),
         **{f"one by one {n}": lambda n=n: batch(engine(graphs=False), n, _ONE_BY_ONE, 2) for n in reversed(BATCHES)},
     }
 
@@ -127,6 +128,13 @@ def replayed(engine: Engine, rate: float) -> dict[str, Any]:
     rows = sum(size * steps for size, steps in (engine.batches - batches).items())
     counts = {name: engine.counts[name] - before[name] for name in before}
     return {**found, **counts, "batch": rows / counts["steps"], "padding": 1 - rows / counts["places"]}
+
+
+def stats(engine: Engine) -> dict[str, Any]:
+    """What the cache of its graphs has counted and timed so far; steps are buckets of up to 32 rows."""
+    found = engine.launches.cache.stats()
+    print(found)
+    return found.to_json()
 
 
 if __name__ == "__main__":

@@ -343,6 +343,30 @@ def test_the_bench_measures_requests_that_run_together(served, monkeypatch):
     assert found["step"] > 0
 
 
+def test_its_cache_counts_what_the_engine_launches(served, monkeypatch):
+    memory, launches = served
+    for name in ("_run", "landed"):  # launches go at once
+        monkeypatch.setattr(launches, name, getattr(Launches, name).__get__(launches))
+    monkeypatch.setattr(launches.cache, "observer", gd.Metrics(every=2, interval=0))
+    with Engine(launches) as engine:
+        for i in range(3):
+            engine.submit([i], 3)
+        engine.run()
+        assert_nothing_is_held(engine, memory)
+    found = serve_bench.stats(engine)
+    buckets = {bucket["name"]: bucket for bucket in found["buckets"]}
+    counted = {name: bucket["launch"]["count"] for name, bucket in buckets.items()}
+    steps = counted.get("rows=2", 0) + counted.get("rows=4", 0)
+    assert (steps, counted["rows=8"]) == (engine.counts["steps"], engine.counts["prompts"])
+    for bucket in buckets.values():
+        assert bucket["requests"] == bucket["launch"]["count"] == bucket["queue"]["count"]
+        assert bucket["gpu"]["count"] == bucket["requests"] // 2
+        assert bucket["nodes"] > 0
+    rows = sum(size * count for size, count in engine.batches.items())
+    filled = sum(int(name[5:]) * counted[name] * (1 - buckets[name]["padding"]) for name in counted if name != "rows=8")
+    assert filled == pytest.approx(rows)
+
+
 def test_many_prompts_are_answered_each_to_its_stop(engine):
     prompts = [[i, 2 * i] for i in range(9)]
     wanted = [toy.answer(prompt, 6) for prompt in prompts]
