@@ -73,6 +73,9 @@ class CacheBuild:
         _require(callable(build), "build", build, "a function of the sizes of a bucket that gives its graph")
         _require(isinstance(buckets, Buckets), "buckets", buckets, "what graphdsl.Buckets gives")
         _require(type(concurrency) is int and concurrency > 0, "concurrency", concurrency, "a positive integer")
+        _require(
+            observer in ("metrics", None) or isinstance(observer, Observer), "observer", observer, "a graphdsl.Observer"
+        )
         for name, padding in (inputs or {}).items():
             _require(isinstance(padding, Padding), f"inputs[{name!r}]", padding, "a graphdsl.Padding")
         for axis in sizes or {}:

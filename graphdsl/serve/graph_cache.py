@@ -57,8 +57,8 @@ class GraphCache(CacheBuild):
         Is given the sizes of a request that gets nothing here, as keywords; what it gives is what the request gets.
     patience : float, optional
         Seconds that a request waits for a free arena, or for room, before it gets nothing; None for ever.
-    observer : Observer, optional
-        Is told of what happens: by default a `Metrics` of the cache, which `stats` asks. None for nobody.
+    observer : Observer, "metrics" or None
+        Is told of what happens; by default a new `Metrics`, which `stats` asks.
     lanes : int, "auto" or None
         As `Graph.instantiate` takes it.
 

@@ -7,6 +7,7 @@ import numpy as np
 import graphdsl as gd
 from graphdsl.drivers.base import Driver
 from graphdsl.serve.gpu_times import GpuTimes
+from tests.serve.graphs import cache_of, rows
 
 
 def test_the_time_around_a_launch_holds_the_time_inside_of_it(device: Driver):
@@ -32,3 +33,20 @@ def test_the_time_around_a_launch_holds_the_time_inside_of_it(device: Driver):
         assert 0 < inside <= taken[-1] < 10
     finally:
         device.stream_destroy(stream)
+
+
+def test_a_cache_times_the_launches_of_its_requests(device: Driver):
+    with cache_of(device, observer=gd.Metrics(every=1, interval=0), concurrency=2) as cache:
+        other = device.stream_create()
+        for stream in (None, other, None):
+            with cache(batch=3) as run:
+                run.load(raw=rows(3))
+                run.launch(stream)
+                run.synchronize()
+                assert np.array_equal(run["out"], 2 * rows(3))
+        (bucket,) = cache.stats().buckets
+        assert [each.gpu.count for each in bucket.execs] == [2, 1]
+        assert 0 < bucket.gpu.shortest <= bucket.gpu.longest < 1
+        assert (bucket.launch.count, bucket.requests, bucket.padding) == (3, 3, 0.25)
+        assert 0 < bucket.upload.shortest < bucket.instantiate.longest
+    device.stream_destroy(other)

@@ -520,6 +520,7 @@ def test_slow_builds_are_logged(monkeypatch, caplog):
         {"build": 1},
         {"concurrency": 0},
         {"inputs": {"raw": "batch"}},
+        {"observer": "metric"},
         {"sizes": {"rows": "count"}},
     ],
 )
