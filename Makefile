@@ -29,7 +29,7 @@ test: $(INSTALLED)
 	$(RUN) -m pytest -n auto $(PYTEST_ARGS)
 
 gpu-test: $(INSTALLED)
-	$(RUN) tests/gpu_run.py
+	$(RUN) tests/gpu_run.py -n auto $(PYTEST_ARGS)
 
 driver-behaviour: $(INSTALLED)
 	$(RUN) -m tests.conformance.behaviour

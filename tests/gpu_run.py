@@ -1,9 +1,9 @@
 """Run what belongs on a GPU machine, and record it in ``docs/gpu/last-run.json``.
 
 ``make gpu-test``, or ``python tests/gpu_run.py`` with any interpreter that has the dependencies; arguments go to
-pytest. Tests marked ``gpu`` and all of ``tests/conformance`` are run. The record says which GPU, driver and packages
-ran which code: ``trees`` holds git's own hashes of the folders as they lay on disk, so that each equals
-``git rev-parse COMMIT:FOLDER`` of the commit that was tested. Git itself is not needed.
+pytest, such as ``-n 8`` for as many processes. Tests marked ``gpu`` and all of ``tests/conformance`` are run. The
+record says which GPU, driver and packages ran which code: ``trees`` holds git's own hashes of the folders as they lay
+on disk, so that each equals ``git rev-parse COMMIT:FOLDER`` of the commit that was tested. Git itself is not needed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ FOLDERS = ("graphdsl", "kernels", "tests")
 PACKAGES = ("cuda-bindings", "cuda-core", "llvmlite", "networkx", "numba", "numba-cuda", "numpy", "pygraphviz")
 
 
-class Selection:
-    """The pytest plugin: keeps the tests that belong on a GPU machine and counts how they end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that belong on a GPU machine: this module is a plugin of pytest, in each of its processes."""
+    kept = [item for item in items if item.get_closest_marker("gpu") or "conformance" in item.path.parts]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+class Counts:
+    """The plugin of the first process: counts how tests end."""
 
     def __init__(self) -> None:
         self.counts = {"passed": 0, "failed": 0, "skipped": 0}
-
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept = [item for item in items if item.get_closest_marker("gpu") or "conformance" in item.path.parts]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # A test reports its set-up, call and tear-down: it passes in the call, and may fail or be skipped in any.
@@ -133,15 +135,15 @@ def main(arguments: list[str]) -> int:
         print(f"nothing was run: {type(problem).__name__}: {problem}", file=sys.stderr)
         return 2
     os.chdir(ROOT)
-    selection = Selection()
-    status = int(pytest.main(["tests", *arguments], plugins=[selection]))
+    ended = Counts()
+    status = int(pytest.main(["-p", "gpu_run", "tests", *arguments], plugins=[ended]))
     record = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **facts,
         "python": platform.python_version(),
         "packages": package_versions(),
         "trees": {folder: tree_hash(ROOT / folder).hex() for folder in FOLDERS},
-        **selection.counts,
+        **ended.counts,
     }
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(record, indent=2) + "\n")

@@ -37,7 +37,8 @@ def test_tree_hash_is_that_of_git(gpu_run, tmp_path):
     assert gpu_run.tree_hash(tmp_path).hex() == git("write-tree")
 
 
-def test_only_gpu_and_conformance_tests_are_run_and_counted(tmp_path):
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_only_gpu_and_conformance_tests_are_run_and_counted(tmp_path, processes):
     (tmp_path / "conformance").mkdir()
     (tmp_path / "conformance" / "test_same.py").write_text("def test_passes(): pass\ndef test_fails(): assert False\n")
     (tmp_path / "test_other.py").write_text(
@@ -49,9 +50,10 @@ def test_only_gpu_and_conformance_tests_are_run_and_counted(tmp_path):
         "@pytest.mark.gpu\ndef test_set_up_fails(broken): pass\n"
     )
     code = (
-        "import gpu_run, pytest; selection = gpu_run.Selection()\n"
-        "status = pytest.main(['-q', '-p', 'no:cacheprovider', '.'], plugins=[selection])\n"
-        "import json; print(); print(json.dumps([int(status), selection.counts]))"
+        "import gpu_run, pytest; ended = gpu_run.Counts()\n"
+        f"options = ['-q', '-p', 'no:cacheprovider', '-p', 'gpu_run', '-n', '{processes}']\n"
+        "status = pytest.main([*options, '.'], plugins=[ended])\n"
+        "import json; print(); print(json.dumps([int(status), ended.counts]))"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a GPU\n")
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(GPU_RUN.parent)!r})\n{code}"]
