@@ -95,6 +95,7 @@ class Once:
                 del self._jobs[key]
                 job.done = True
                 self._changed.notify_all()
+            del job  # else the error, whose traceback has this frame, would keep itself and all that failed
 
 
 def _again(problem: Exception) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ ALLOCATIONS = ("cuMemAlloc", "cuMemHostAlloc")
 
 
 def made(device):
-    """A cache of two arenas whose weights are there."""
-    return cache_of(device, (4,), build=scaled(weight_of(device, 2.0)), concurrency=2)
+    """A cache of three arenas whose weights are there: its execs are one of a graph and two clones of that."""
+    return cache_of(device, (4,), build=scaled(weight_of(device, 2.0)), concurrency=3)
 
 
 def steps() -> list[tuple[str, int]]:
@@ -35,7 +36,7 @@ STEPS = steps()
 def test_all_kinds_of_calls_are_tried():
     tried = {call for call, _ in STEPS}
     assert {*ALLOCATIONS, "cuStreamCreate", "cuGraphInstantiateWithParams", "cuGraphLaunch", "cuGraphUpload"} <= tried
-    assert sum(call == "cuMemAlloc" for call, _ in STEPS) == 2, "one for each arena, none for an exec"
+    assert sum(call == "cuMemAlloc" for call, _ in STEPS) == 3, "one for each arena, none for an exec"
 
 
 def fault(call: str, after: int) -> None:
@@ -51,6 +52,8 @@ def fault(call: str, after: int) -> None:
         del caught  # its traceback has frames, and those the cache
         if not cache.built:  # what failed was building, and not the request behind it
             assert said.startswith("bucket batch=4"), said
+            left = device.live
+            assert (left["execs"], left["graphs"]) == (0, 0), "closed, and not just dropped"
             gc.collect()
             assert device.live == before
             assert cache.nbytes == 0
@@ -97,6 +100,22 @@ def test_an_exception_in_build_leaves_what_was_there():
         assert [bucket["batch"] for bucket in cache.built] == [4]
         failing.clear()
         assert np.array_equal(ask(cache, 2), 2 * rows(2))
+
+
+def test_the_error_of_a_build_goes_with_whoever_has_it(quick_collections):
+    def build(batch):
+        raise RuntimeError
+
+    gc.disable()
+    try:
+        with cache_of(build=build) as cache:
+            try:
+                cache(batch=1)
+            except gd.BuildError as problem:
+                known = weakref.ref(problem)
+            assert known() is None, "it would keep what failed until the next collection"
+    finally:
+        gc.enable()
 
 
 def test_an_interrupt_in_build_lets_the_next_one_try():

@@ -256,7 +256,8 @@ def test_what_a_lost_context_lets_nobody_undo_is_told(begin, field, told):
         cache.warm_up()
         problem = in_place(layers, cache, *[("cuMemcpy3DAsync", ILLEGAL_ADDRESS, begin + each) for each in range(6)])
         assert problem.field == field
-        assert ("w, bias, v may hold part of the new" in str(problem)) is told
+        assert ("may hold part" in str(problem)) is told
+        assert ("w, bias, v may" in str(problem)) is told
 
 
 def test_memory_that_nobody_has_written_needs_no_keeping():
