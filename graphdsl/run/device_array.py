@@ -238,7 +238,7 @@ class DeviceArray:
         return Side(self, self.address, on_device=True)
 
     @classmethod
-    def _first_of(cls, array: DeviceArray, shape: tuple[int, ...]) -> Self:
+    def first_of(cls, array: DeviceArray, shape: tuple[int, ...]) -> Self:
         """The first rows of another array, in its memory."""
         return cls(
             array.device,

@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
@@ -174,20 +175,32 @@ class ExecLife:
         """
         self._turns.require_nobody_waits()
         if self._unusable is None:
-            self._lose("the exec is closed")
+            self.give_up("the exec is closed")
         if self._finalizer.detach() is not None:
-            self._ending.run()
+            try:
+                self._ending.run()
+            finally:
+                self._parts = replace(self._parts, arena=None)  # an exec refers to itself: its arena must not wait
         self._hosts.raise_failure()
 
     def after_fork(self) -> None:
         """Leave the exec to the parent: in a forked child it refuses everything, and gives nothing back."""
         self._finalizer.detach()
-        self._lose(forks.RULE, forks.REMEDY)
+        self.give_up(forks.RULE, forks.REMEDY)
 
-    def _lose(self, why: str, remedy: str = "Instantiate the graph again.") -> None:
-        """From now on the exec refuses to be used; the shortest way to a launch asks nothing, so it is replaced."""
+    def give_up(self, why: str, remedy: str = "Instantiate the graph again.") -> None:
+        """From now on the exec refuses to be used, and says why; it is not closed by that.
+
+        Who finds out that an exec does not have what it should have calls this. The shortest way to a launch asks
+        nothing, so it is replaced.
+        """
         self._unusable = why
         self._launch_own = partial(_refuse, why, self.name, remedy)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that it was built from, or updated from last."""
+        return self._plan
 
     @property
     def usable(self) -> bool:
@@ -224,7 +237,7 @@ def _end_all() -> None:
     execs = list(_alive)
     for each in execs:
         if each._unusable is None:
-            each._lose("the interpreter is ending", "End the threads that use it before.")
+            each.give_up("the interpreter is ending", "End the threads that use it before.")
     for each in execs:
         try:
             with each._turns.looking("ending"):  # not in the middle of a call of another thread

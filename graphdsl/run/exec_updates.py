@@ -336,7 +336,7 @@ class ExecUpdates(ExecLife):
                 self._aliases.require_enabled((index,))
             self._switches.switch_one(index, enabled)
         except ExecUnusableError as problem:
-            self._lose(problem.rule)
+            self.give_up(problem.rule)
             raise
         finally:
             turns.user = before
@@ -412,7 +412,7 @@ class ExecUpdates(ExecLife):
         if isinstance(problem, DriverError):
             self._launches.explain(problem)
         else:
-            self._lose(problem.about(graph=self.name).rule)
+            self.give_up(problem.about(graph=self.name).rule)
 
 
 def _require_whole(graph: Any, on_mismatch: Any) -> None:

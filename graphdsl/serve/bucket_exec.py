@@ -235,7 +235,7 @@ class Run:
         slot.written[name] = self.sizes
         if padding.fill is None and padding.scrap is None:  # nobody reads the rest, so that nothing is copied there
             extents = padding.extents(array.shape, self.sizes, name=name)
-            DeviceArray._first_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
+            DeviceArray.first_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
         else:
             array.copy_from_host(staged)
 
@@ -258,7 +258,7 @@ class Run:
         ArenaError
             If there was a launch in the arena since, of another request or of this one.
         """
-        buffer = self.exec._plan.buffers.get(name) if isinstance(name, str) else None
+        buffer = self.exec.plan.buffers.get(name) if isinstance(name, str) else None
         padding = self._cache.cuts.get(name)
         if not isinstance(buffer, Buffer) or (buffer.external and padding is None):
             return self.exec[name]
@@ -314,5 +314,5 @@ def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:
     if padding is None:
         return owner
     if isinstance(owner, DeviceArray):
-        return DeviceArray._first_of(owner, padding.extents(owner.shape, sizes, name=name))
+        return DeviceArray.first_of(owner, padding.extents(owner.shape, sizes, name=name))
     return padding.slice(owner, sizes, name=name)

@@ -264,7 +264,7 @@ class CacheBuild:
             for each in others:
                 execs.append(made.enter_context(exe.clone(arena=each.memory, stream=each.stream)))
                 times.append(perf_counter())
-            shared = _written_by_others(exe._plan, self.inputs)
+            shared = _written_by_others(exe.plan, self.inputs)
             redeclare_all([graph], owners)
             made.pop_all()
         slots = tuple(Slot(exe, arena, shared) for exe, arena in zip(execs, arenas, strict=True))

@@ -124,7 +124,7 @@ class Metrics(Observer):
         number = seen.launches
         seen.launches = number + 1
         if not number:
-            seen.nodes, seen.emulated = len(exe._plan.nodes), exe.device.emulated
+            seen.nodes, seen.emulated = len(exe.plan.nodes), exe.device.emulated
         return self._gpu.begin(exe.device, stream, seen.times["gpu"].add) if self._gpu.is_due(number) else None
 
     def launched(self, bucket: Bucket, arena: int, seconds: float) -> None:

@@ -132,7 +132,7 @@ def rebind(places: Sequence[Place], owners: Mapping[str, Any]) -> None:
         for place, before in reversed(done):
             _put_back(place, before)
         raise
-    redeclare_all((place.exec._plan for place, _ in done), owners)
+    redeclare_all((place.exec.plan for place, _ in done), owners)
 
 
 def _update(place: Place, owners: Mapping[str, Any]) -> None:
@@ -145,12 +145,12 @@ def _put_back(place: Place, owners: Mapping[str, Any]) -> None:
     try:
         place.exec.update(owners)
     except GraphdslError as problem:
-        place.exec._lose(f"a swap failed, and what was bound before could not be put back: {problem}")
+        place.exec.give_up(f"a swap failed, and what was bound before could not be put back: {problem}")
 
 
 def is_external(graph_exec: GraphExec, name: str) -> bool:
     """True if an exec has an external buffer of that name."""
-    buffer = graph_exec._plan.buffers.get(name)
+    buffer = graph_exec.plan.buffers.get(name)
     return buffer is not None and buffer.external
 
 
@@ -176,7 +176,7 @@ class _Span(NamedTuple):
 
 
 def _nbytes(graph_exec: GraphExec, name: str) -> int:
-    return graph_exec._plan.buffers[name].allocation_nbytes
+    return graph_exec.plan.buffers[name].allocation_nbytes
 
 
 def require_gone(places: Sequence[Place], old: Sequence[_Span], owners: Mapping[str, Any]) -> None:

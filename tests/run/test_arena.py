@@ -133,6 +133,22 @@ def test_what_cannot_hold_the_arrays_is_refused_before_anything_is_made(made, sa
     assert device.live == before
 
 
+def test_a_closed_exec_lets_go_of_its_arena_without_a_collection():
+    device, g = gd.emulator(), chain()
+    arena = arena_for(device, g)
+    exe = g.instantiate(device, arena=arena)
+    gc.disable()
+    try:
+        ran(exe, 1.0)
+        assert exe.plan.nbytes_on() == g.plan().nbytes_on()
+        del arena
+        assert device.live["allocations"] == 1
+        exe.close()
+        assert device.live["allocations"] == 0
+    finally:
+        gc.enable()
+
+
 def test_a_clone_has_memory_of_its_own_or_another_arena():
     device, g = gd.emulator(), chain()
     arena, other = arena_for(device, g), arena_for(device, g)

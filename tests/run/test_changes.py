@@ -55,7 +55,7 @@ def test_a_field_that_there_is_not_names_those_that_there_are(exe):
 
 
 def test_a_copy_keeps_its_direction(exe):
-    out = next(node for node in exe._plan.nodes if node.name == "store").destination
+    out = next(node for node in exe.plan.nodes if node.name == "store").destination
     with pytest.raises(gd.UpdateError, match="keeps the destination of a copy in device memory") as caught:
         exe.node("load").update(destination=out)
     assert (caught.value.node, caught.value.field) == ("load", "destination")

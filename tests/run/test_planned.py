@@ -75,7 +75,7 @@ def test_the_arena_has_the_planned_bytes(exe):
 def test_a_planned_array_is_not_handed_out(exe):
     with pytest.raises(UpdateError, match="undefined") as caught:
         exe["a1"]
-    assert (caught.value.field, caught.value.location) == ("a1", exe._plan.buffers["a1"].location)
+    assert (caught.value.field, caught.value.location) == ("a1", exe.plan.buffers["a1"].location)
     assert 'lifetime="persistent"' in caught.value.remedy
     with pytest.raises(UpdateError, match="only external"):
         exe.update(a1=np.zeros(64, np.float32))
@@ -101,7 +101,7 @@ def test_without_sharing_all_arrays_are():
 
 
 def test_updates_let_nobody_use_a_planned_array_at_the_wrong_time(exe):
-    node, arrays = exe.node("copy2"), exe._plan.buffers
+    node, arrays = exe.node("copy2"), exe.plan.buffers
     for fields, field, rule in (
         ({"source": arrays["a0"]}, "source", "'a0' is there for the nodes that were declared to use it"),
         ({"destination": arrays["a3"]}, "destination", "'a3' is there for"),

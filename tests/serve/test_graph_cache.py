@@ -448,7 +448,7 @@ def test_an_exec_that_an_update_left_unusable_is_given_up():
             device.fail_next("cuGraphExecKernelNodeSetParams", 2)
             with pytest.raises(gd.DriverError, match="scale"):
                 run.update(count=2)
-            run.exec._lose("tried")
+            run.exec.give_up("tried")
         assert not cache.built
         assert device.live["execs"] == 0
         assert np.array_equal(ask(cache, 3), 2 * rows(3))

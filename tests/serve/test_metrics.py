@@ -23,7 +23,7 @@ class FakeExec:
     def __init__(self, nodes: int = 3) -> None:
         self.device = Gpu()
         self.device.emulated = False
-        self._plan = SimpleNamespace(nodes=range(nodes))
+        self.plan = SimpleNamespace(nodes=range(nodes))
 
 
 def serve(metrics: Metrics, exe: FakeExec, launch: float, gpu: float, times: int = 1, arena: int = 0) -> None:
