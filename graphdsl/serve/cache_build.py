@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from threading import Condition, get_ident
 from time import perf_counter
@@ -197,8 +198,9 @@ class CacheBuild:
         except BaseException:
             with self._changed:
                 self._entries.nbytes -= nbytes
-                self._drop_arenas_if_unused()
+                dropped = self._without_unused_arenas()
                 self._changed.notify_all()
+            del dropped
             raise
         why = "warm-up" if warming else "a request"
         with self._changed:
@@ -240,15 +242,20 @@ class CacheBuild:
 
     def _arenas_there(self, bucket: Bucket, nbytes: int) -> list[Arena]:
         """The arenas; they are allocated for the first bucket that is built."""
+        with about(bucket):
+            while not self._arenas:  # else nobody drops them, as long as this thread builds
+                self._once.do("arenas", partial(self._allocate, nbytes))
+        return self._arenas
+
+    def _allocate(self, nbytes: int) -> None:
+        if self._arenas:
+            return
+        made = [Arena(self.device, nbytes, number) for number in range(self.concurrency)]
         with self._changed:
             self._require_open()
-            if not self._arenas:
-                with about(bucket):
-                    made = [Arena(self.device, nbytes, number) for number in range(self.concurrency)]
-                self._arenas = made
-                self._free.extend(made)
-                self._entries.nbytes += nbytes * len(made)
-            return self._arenas
+            self._arenas = made
+            self._free.extend(made)
+            self._entries.nbytes += nbytes * len(made)
 
     def _instantiated(self, bucket: Bucket, arenas: list[Arena]) -> tuple[tuple[Slot, ...], list[float]]:
         """An exec in each arena, and the seconds that each took; the graph counts with the first."""
@@ -292,40 +299,45 @@ class CacheBuild:
                 self._counts.add("evict", "clear")
         self._end(idle, "clear")
         with self._changed:
-            self._drop_arenas_if_unused()
+            dropped = self._without_unused_arenas()
+        del dropped
 
-    def _drop_arenas_if_unused(self) -> None:
-        """Give the arenas back if no exec is left in them, and no other thread builds one."""
+    def _without_unused_arenas(self) -> list[Arena]:
+        """The same if no exec is left in them, and no other thread builds one."""
         if not self._entries.by_bucket and self._once.alone and len(self._free) == len(self._arenas):
-            self._drop_arenas()
+            return self._without_arenas()
+        return []
 
-    def _drop_arenas(self) -> None:
-        self._entries.nbytes -= sum(arena.memory.nbytes for arena in self._arenas)
-        self._arenas = []
+    def _without_arenas(self) -> list[Arena]:
+        """Part from the arenas; who has them then drops them without the lock, since that waits for the device."""
+        arenas, self._arenas = self._arenas, []
+        self._entries.nbytes -= sum(arena.memory.nbytes for arena in arenas)
         self._free.clear()
+        return arenas
 
     # Arenas
 
     def _free_arena(self) -> Arena:
-        """The arena that was given back first; waits for one. The lock is held."""
-        if not self._free and self._holds_all():
-            raise RefusedError(
-                "all arenas are in with blocks of this thread, which would wait for itself",
-                reason="the thread holds all arenas",
-                field="concurrency",
-                value=self.concurrency,
-                remedy="Leave one of the blocks, or give the cache more concurrency.",
-            )
-        if not self._wait_for(lambda: bool(self._free)):
-            raise RefusedError(
-                f"no arena became free in {self.patience} seconds: {self._who()}",
-                reason="no arena was free",
-                field="concurrency",
-                value=self.concurrency,
-                remedy="Close runs as soon as they are launched and read, or give the cache more concurrency.",
-            )
-        self._require_open()
-        return self._free.popleft()
+        """The arena that was given back first; waits for one."""
+        with self._changed:
+            if not self._free and self._holds_all():
+                raise RefusedError(
+                    "all arenas are in with blocks of this thread, which would wait for itself",
+                    reason="the thread holds all arenas",
+                    field="concurrency",
+                    value=self.concurrency,
+                    remedy="Leave one of the blocks, or give the cache more concurrency.",
+                )
+            if not self._wait_for(lambda: bool(self._free)):
+                raise RefusedError(
+                    f"no arena became free in {self.patience} seconds: {self._who()}",
+                    reason="no arena was free",
+                    field="concurrency",
+                    value=self.concurrency,
+                    remedy="Close runs as soon as they are launched and read, or give the cache more concurrency.",
+                )
+            self._require_open()
+            return self._free.popleft()
 
     def _holds_all(self) -> bool:
         me = get_ident()
@@ -340,15 +352,18 @@ class CacheBuild:
         """Wait with the lock until something holds, or patience ends; gives whether it does."""
         return self._changed.wait_for(lambda: condition() or self._closed, self.patience)
 
-    def _give_back(self, entry: Entry, arena: Arena) -> None:
-        """End a request; an exec that it left unusable is given up."""
-        unusable = not entry.slots[arena.number].exec.usable
+    def _give_back(self, entry: Entry, arena: Arena | None = None) -> None:
+        """End a request, with its arena if it has one; an exec that it left unusable is given up."""
+        unusable = arena is not None and not entry.slots[arena.number].exec.usable
         with self._changed:
-            arena.holder = None
             if unusable and not entry.lost:
                 self._lose(entry)
-            self._free.append(arena)
-            ended = self._unpin(entry)
+            if arena is not None:
+                arena.holder = None
+                self._free.append(arena)
+            entry.pins -= 1
+            self._changed.notify_all()
+            ended = entry.lost and not entry.pins  # nobody needs its execs any more
         if ended:
             self._end([entry], UNUSABLE)
         if self._swapped:
@@ -362,14 +377,12 @@ class CacheBuild:
 
     def _let_go(self) -> None:
         """Let go of memory that was swapped out, once no launch can use it any more."""
-        execs = self._swapped
-        self._swapped = [each for each in execs if each.usable and not each.release_replaced()]
-
-    def _unpin(self, entry: Entry) -> bool:
-        """Note that a request does not need execs any more; True if nobody does, and they are to be closed."""
-        entry.pins -= 1
-        self._changed.notify_all()
-        return entry.lost and not entry.pins
+        with self._changed:
+            execs, self._swapped = self._swapped, []
+        left = [each for each in execs if each.usable and not each.release_replaced()]
+        if left:
+            with self._changed:  # another thread may have added some meanwhile
+                self._swapped += left
 
     def _require_open(self) -> None:
         if self._closed:

@@ -6,30 +6,27 @@ A request is bucketed, gets the exec in a free arena, and gives it back. This mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
-from threading import get_ident
 from time import perf_counter
-from typing import Any
 
 from graphdsl.errors import BucketError, GraphdslError, RefusedError
 from graphdsl.run.blocks import size_text
 from graphdsl.serve.arena import Arena
 from graphdsl.serve.bucket_exec import Run
 from graphdsl.serve.buckets import Bucket
-from graphdsl.serve.cache_build import UNUSABLE, CacheBuild
+from graphdsl.serve.cache_swap import CacheSwap
 from graphdsl.serve.counts import PADDED, Counts, Event
 from graphdsl.serve.entries import Entry, close_all
 from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.progress import Progress, shown
 from graphdsl.serve.stats import Stats
-from graphdsl.serve.swap import Place, Swap, copy_in_place, is_external, rebind, redeclare_all, require_names
 
 _logger = logging.getLogger("graphdsl")
 
 
-class GraphCache(CacheBuild):
+class GraphCache(CacheSwap):
     """Graphs for buckets of sizes, on a device.
 
     Parameters
@@ -159,31 +156,31 @@ class GraphCache(CacheBuild):
                 entry = self._entries.by_bucket.get(bucket)
                 if entry is not None:
                     self._entries.pin(entry)
-                    began = perf_counter()
-                    try:
-                        arena = self._free_arena()
-                    except BaseException:
-                        if self._unpin(entry):
-                            self._end([entry], UNUSABLE)
-                        raise
-                    queued += perf_counter() - began
-                    if entry.lost:  # while this one waited, another request left an exec of it unusable
-                        self._free.append(arena)
-                        if self._unpin(entry):
-                            self._end([entry], UNUSABLE)
-                        continue
-                    if hit:
-                        self._counts.add_hit(padded)
-                    elif padded:
-                        self._counts.add(*PADDED)
-                    return entry, arena, queued
-                if hit:
+                elif hit:
                     hit = False
                     why = "given up before" if bucket in self._built else "the first request of the bucket"
                     self._counts.add("miss", why)
-            if self.observer is not None:
-                self.observer.miss(bucket)
-            self._once.do(bucket, partial(self._make, bucket, warming=False))
+            if entry is None:
+                if self.observer is not None:
+                    self.observer.miss(bucket)
+                self._once.do(bucket, partial(self._make, bucket, warming=False))
+                continue
+            began = perf_counter()
+            try:
+                arena = self._free_arena()
+            except BaseException:
+                self._give_back(entry)
+                raise
+            queued += perf_counter() - began
+            if entry.lost:  # while this one waited, another request left an exec of it unusable
+                self._give_back(entry, arena)
+                continue
+            with self._changed:
+                if hit:
+                    self._counts.add_hit(padded)
+                elif padded:
+                    self._counts.add(*PADDED)
+            return entry, arena, queued
 
     def _turned_down(self, sizes: Mapping[str, int], why: str, problem: GraphdslError) -> Run:
         """What a request gets that gets nothing here: what the fallback gives, whatever that is."""
@@ -229,131 +226,6 @@ class GraphCache(CacheBuild):
                 made.append(bucket)
         return tuple(made)
 
-    # Shared memory
-
-    def swap(
-        self, owners: Mapping[str, Any] | None = None, /, *, in_place: bool = False, **named: Any
-    ) -> tuple[Swap, ...]:
-        """Put other memory, such as new weights, in the place of external buffers of all graphs, or of none.
-
-        Requests that are open are waited for, and those that come meanwhile wait; launches in flight end with what they
-        began with. Execs that are built later get the new memory, whatever ``build`` declares. The memory before is let
-        go of once no launch can use it.
-
-        Parameters
-        ----------
-        owners : dict, optional
-            New owners by name; for names that are no Python identifiers.
-        in_place : bool
-            Copy into the memory that is there, and bind nothing. Launches in flight are waited for then. Of several
-            buffers what is there is kept meanwhile, which takes their bytes once more: of the device, or of the host
-            where the device has none left.
-        **named
-            New owners of memory, by the name of the operand: of the shape, dtype and strides of the old.
-
-        Returns
-        -------
-        tuple of Swap
-            For each buffer in how many execs it was swapped, and how long all of it took; printed, it says so in words.
-
-        Raises
-        ------
-        UpdateError
-            If a name is unknown, the memory differs in kind, or another buffer lies in the memory that was to go.
-        DriverError
-            If the driver refuses. In both cases all execs have what they had; the message names the bucket and the
-            node. But a fault that takes the context of a GPU takes the memory with it: what was copied in place before
-            cannot be put back then, and nothing of the process can be launched any more.
-        RefusedError
-            If requests stay open for longer than the cache is patient, or one is open in this thread.
-        """
-        given = named if owners is None else {**owners, **named}
-        self._needs()
-        require_names(given, self._shared)
-        with self._swapping, self._alone():
-            began = perf_counter()
-            places = [Place(entry.bucket, slot.exec) for entry in self._entries for slot in entry.slots]
-            try:
-                kept = self._swap(places, given, in_place)
-            except BaseException:
-                self._drop_unusable()
-                raise
-            self._owners.update(kept)
-            redeclare_all(self._graphs.values(), kept)
-            self._swapped += [place.exec for place in places]
-            self._let_go()
-            seconds = perf_counter() - began
-        done = tuple(self._said(name, places, in_place, seconds) for name in given)
-        if self.observer is not None:
-            for each in done:
-                self.observer.swapped(each.name, each.execs, seconds)
-        return done
-
-    def _swap(self, places: list[Place], given: Mapping[str, Any], in_place: bool) -> dict[str, Any]:
-        """Swap in all execs or none; gives what execs that are built later are bound to."""
-        if in_place:
-            copy_in_place(places, given, self.device, self._arenas[0].stream.handle if self._arenas else 0)
-            return {name: each.exec[name] for name in given for each in places if is_external(each.exec, name)}
-        for name, owner in given.items():
-            self._shared[name].require_alike(name, owner)
-        rebind(places, given)
-        return dict(given)
-
-    def _said(self, name: str, places: list[Place], in_place: bool, seconds: float) -> Swap:
-        having = [each for each in places if is_external(each.exec, name)]
-        buckets = len({each.bucket for each in having})
-        return Swap(name, in_place, buckets, len(having), self._shared[name].nbytes, seconds)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Around what nobody may launch or build during: waits until no request is open."""
-        taken: list[Arena] = []
-
-        def has_all() -> bool:
-            taken.extend(self._free)  # those that come next get none
-            self._free.clear()
-            return len(taken) == len(self._arenas)
-
-        with self._changed:
-            if any(arena.holder == get_ident() for arena in self._arenas):
-                raise RefusedError(
-                    "a request is open in this thread, which would wait for itself",
-                    reason="the thread has a request open",
-                    field="cache",
-                    remedy="Swap outside of the with block.",
-                )
-            self._once.held = True
-            try:
-                if not (self._wait_for(lambda: self._once.idle) and self._wait_for(has_all)):
-                    raise RefusedError(
-                        f"no arena may be in use, and in {self.patience} seconds not all became free: {self._who()}",
-                        reason="requests stayed open",
-                        field="cache",
-                        remedy="Close runs as soon as they are launched and read.",
-                    )
-                self._require_open()
-            except BaseException:
-                self._resume(taken)
-                raise
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._resume(taken)
-
-    def _resume(self, taken: list[Arena]) -> None:
-        self._once.held = False
-        self._free.extend(taken)
-        self._changed.notify_all()
-
-    def _drop_unusable(self) -> None:
-        """Give up execs that a swap has left undefined."""
-        with self._changed:
-            lost = [entry for entry in self._entries if not all(slot.exec.usable for slot in entry.slots)]
-            for entry in lost:
-                self._lose(entry)
-        self._end([entry for entry in lost if not entry.pins], UNUSABLE)
-
     # The end
 
     def close(self) -> None:
@@ -377,10 +249,10 @@ class GraphCache(CacheBuild):
             entries = list(self._entries)
             for entry in entries:
                 self._entries.remove(entry)
-            self._drop_arenas()
-            self._graphs.clear()
-            self._owners.clear()
+            dropped = self._without_arenas(), self._graphs, self._owners
+            self._graphs, self._owners = {}, {}
             self._changed.notify_all()
+        del dropped  # what only they kept is given back without the lock
         failures: list[GraphdslError] = []
         close_all(entries, lambda entry, problem: failures.append(problem.about(bucket=entry.bucket)))
         if self.observer is not None:
