@@ -24,12 +24,13 @@ import graphdsl as gd
 from graphdsl.bench.measure import no_collection, spread
 from graphdsl.bench.peers.gpu import use_primary_context
 from smollm2 import load as traces
+from smollm2 import transformers_step
 from smollm2.engine import Engine
 from smollm2.engine_graphs import Room
 from smollm2.launches import BATCHES, Launches
 from smollm2.one_by_one import OneByOne
 from smollm2.parts import measure, parser
-from smollm2.weights import find, load
+from smollm2.weights import SMOLLM2_135M, Config, find, load
 
 FORMAT = 1
 PROMPT, ANSWER = 16, 272
@@ -64,12 +65,18 @@ def parts(device: Any, model: str | None) -> dict[str, Callable[[], Any]]:
         engine().launches.warm_up()
         return clock() - begun
 
+    @cache
+    def other() -> Any:
+        return transformers_step.model_of(SMOLLM2_135M)
+
+    sizes = BATCHES if transformers_step.is_there() else ()
     return {
         "warm up": warmed,
         **{f"batch {n}": lambda n=n: batch(engine(), n, ANSWER, _REPEATS) for n in BATCHES},
         **{f"trace {rate}": lambda rate=rate: replayed(engine(), rate) for rate in RATES},
         "trace at once": lambda: replayed(engine(), 1e9),
         "stats": lambda: stats(engine()),
+        **{f"transformers {n}": lambda n=n: in_transformers(other(), n, ANSWER, _REPEATS) for n in sizes},
         **{f"one by one {n}": lambda n=n: batch(engine(graphs=False), n, _ONE_BY_ONE, 2) for n in reversed(BATCHES)},
     }
 
@@ -99,7 +106,7 @@ def _together(engine: Engine, count: int, answer: int) -> tuple[list[float], flo
     """When the tokens came of steps in which all requests run; and milliseconds of a step when nobody reads them."""
     raw = _RAW
     spare = engine.ahead + count  # steps in which some run, and others join
-    answers = [engine.submit(_prompt(engine, i), answer + spare + raw) for i in range(count)]
+    answers = [engine.submit(_prompt(engine.config, i), answer + spare + raw) for i in range(count)]
     while min(len(each.tokens) for each in answers) < answer:
         engine.turn()
     times = [at for at in answers[0].times if at >= max(each.times[0] for each in answers)]
@@ -117,8 +124,22 @@ def _together(engine: Engine, count: int, answer: int) -> tuple[list[float], flo
     return times, step
 
 
-def _prompt(engine: Engine, seed: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, engine.config.vocabulary, PROMPT).tolist()
+def _prompt(config: Config, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, config.vocabulary, PROMPT).tolist()
+
+
+def in_transformers(model: Any, count: int, answer: int, repeats: int) -> dict[str, Any]:
+    """The same of transformers, without ``step``; see `transformers_step`. The first repeat counts for nothing."""
+    rates, gaps = [], []
+    for repeat in range(repeats + 1):
+        prompts = [_prompt(SMOLLM2_135M, i) for i in range(count)]
+        steps = transformers_step.Steps(model, prompts, answer)
+        with no_collection():
+            times = transformers_step.read_behind(steps.launch, steps.tokens, answer)
+        if repeat:
+            gaps += np.diff(times).tolist()
+            rates.append(count * (len(times) - 1) / (times[-1] - times[0]))
+    return {"tokens_s": spread(rates).median, "token": traces.percentiles(gaps)}
 
 
 def replayed(engine: Engine, rate: float) -> dict[str, Any]:

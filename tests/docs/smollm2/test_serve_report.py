@@ -58,11 +58,19 @@ def written(tmp_path, found):
 
 def test_a_page_of_the_bench_has_its_numbers(tmp_path):
     page = serve_report.page_of(written(tmp_path, BENCH))
-    assert "| 32 | 24,000 | 1.250 | 2.500 | 1.300 | 1,600 | 20.0 / 21.0 | 4,709 |" in page
+    assert "| 32 | 24,000 | 1.250 / 2.500 | 1.300 | 4,709 |  | 1,600 | 20.00 / 21.00 |" in page
     assert "5.1 times transformers, and 1.20 times the 20,000 tokens/s that were the aim" in page
-    assert "| 1 | 3,000 | 1.250 | 2.500 | 0.310 |  |  | 308 |" in page
+    assert "| 1 | 3,000 | 1.250 / 2.500 | 0.310 | 308 |  |  |  |" in page
     assert "| 50 | 9,000 | 1.25 / 2.50 | 1.25 / 2.50 | 1.25 / 2.50 | 7.5 | 12% |" in page
     assert "| at once | 12,000 |" in page
+
+
+def test_transformers_that_were_measured_beside_the_engine_are_what_is_shown(tmp_path):
+    beside = {"transformers 32": {"tokens_s": 6000.0, "token": {"p50": 5.2, "p99": 6.3}}}
+    page = serve_report.page_of(written(tmp_path, BENCH | beside))
+    assert "| 6,000 | 5.20 / 6.30 | 1,600 |" in page
+    assert "4.0 times transformers" in page
+    assert "4,709" not in page
 
 
 def test_a_page_of_the_soak_has_its_numbers(tmp_path):
