@@ -26,6 +26,7 @@ NODES = (1, 10, 100, 1_000)
 SIDES = ("bare", "counted", "timed")
 
 _TURNS = 15
+_MOST_NODES, _LEAST = 20_000, 100  # of a turn, so that no chain takes longer than a second; and launches of it
 _NEVER = 1 << 40  # launches: so many times as the GPU is timed once
 
 
@@ -103,7 +104,7 @@ def main(path: Path | None = None, device: Driver | None = None, launches: int =
     print(f"{'nodes':>6} {' '.join(f'{head:>9}' for head in heads)} {'times':>6} {'GPU':>9}")
     found = {}
     for nodes in NODES:
-        found[nodes] = measure(device, nodes, launches, turns)
+        found[nodes] = measure(device, nodes, min(launches, max(_LEAST, _MOST_NODES // nodes)), turns)
         print(row(nodes, found[nodes]), flush=True)
     if path is not None:
         record = {"machine": facts(), "launches": launches, "turns": turns, "chains": found}

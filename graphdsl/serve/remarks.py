@@ -12,8 +12,31 @@ from graphdsl.plan.costs import Costs
 MOST_OVERHEAD = 0.15
 """The share of a run that launching may take before it is remarked upon."""
 
+_WAITED = 4.0
 _MANY = 32
 _FAR_BEYOND = 2.0
+
+
+def launching(median: float, shortest: float, gpu: float) -> float:
+    """Seconds that a launch takes of the processor where it does not wait for the GPU.
+
+    The driver keeps about a thousand launches of a stream. One more waits until the GPU has begun another, and takes as
+    long as a run. So where launches are asked for faster than they run, their median says nothing of launching, and the
+    shortest counts.
+
+    Parameters
+    ----------
+    median, shortest : float
+        Of the processor time of launches, in seconds.
+    gpu : float
+        Seconds of the GPU, the median.
+
+    Examples
+    --------
+    >>> launching(2.5e-6, 2e-6, 90e-6), launching(88e-6, 2e-6, 90e-6)
+    (2.5e-06, 2e-06)
+    """
+    return shortest if median > _WAITED * shortest and 2 * median > gpu else median
 
 
 def overhead(launch: float, gpu: float) -> float:
@@ -22,7 +45,7 @@ def overhead(launch: float, gpu: float) -> float:
     Parameters
     ----------
     launch : float
-        Seconds of the processor, the median.
+        Seconds of the processor, as `launching` gives them.
     gpu : float
         Seconds of the GPU, the median; 0 if it was not measured.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphdsl.plan.costs import Costs
-from graphdsl.serve.remarks import overhead, remarks
+from graphdsl.serve.remarks import launching, overhead, remarks
 
 MICRO = 1e-6
 
@@ -28,6 +28,12 @@ def test_wide_graphs_are_told_of_lanes():
     (found,) = said(nodes=512, launch=400 * MICRO, gpu=150 * MICRO)
     assert "lanes='auto'" in found
     assert "launching takes 73% of a run" in found
+
+
+def test_launches_that_wait_for_the_gpu_are_not_taken_to_be_slow():
+    assert launching(88 * MICRO, 2 * MICRO, 90 * MICRO) == 2 * MICRO  # the stream had all that it holds
+    assert launching(400 * MICRO, 300 * MICRO, 150 * MICRO) == 400 * MICRO  # wide: each of them takes long
+    assert launching(9 * MICRO, 2 * MICRO, 90 * MICRO) == 9 * MICRO  # short of a run: it cannot have been waited for
 
 
 def test_long_nodes_hide_launches_one_by_one():
