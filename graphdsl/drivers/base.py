@@ -164,6 +164,9 @@ class Driver(Protocol):
     def stream_destroy(self, stream: Handle) -> None:
         """Destroy a stream (`cuStreamDestroy`)."""
 
+    def stream_export(self, stream: Handle, owner: Any) -> Any:
+        """A stream as other libraries take it, which lives as long as ``owner``, an object with ``__cuda_stream__``."""
+
     def stream_begin_capture(self, stream: Handle) -> None:
         """Record what is put into the stream from now on, instead of running it (`cuStreamBeginCapture`).
 

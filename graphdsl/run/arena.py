@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
+from math import prod
 from typing import Any, NamedTuple
 
-from graphdsl.declare.interop import foreign_array
+from graphdsl.declare.interop import ForeignArray, foreign_array
 from graphdsl.declare.operands import layout_of
 from graphdsl.drivers.base import Address, Driver
 from graphdsl.errors import GraphdslError, UpdateError
@@ -54,11 +55,22 @@ def given_arena(memory: Any, made: Plan, device: Driver) -> Arena:
     GraphdslError
         If it cannot hold them: it is too small, begins at the wrong address, has gaps, is read-only, or lies elsewhere.
     """
-    found = foreign_array(memory, "arena")
-    needed = made.nbytes_on(device.ordinal)
-    nbytes = found.dtype.itemsize
-    for extent in found.shape:
-        nbytes *= extent
+    try:
+        found = place_for(memory, made.nbytes_on(device.ordinal), device, "arena")
+    except GraphdslError as problem:
+        raise problem.about(graph=made.name) from None
+    return Arena(found.address, _nbytes(found), found.keep, next(_tenants))
+
+
+def place_for(memory: Any, needed: int, device: Driver, field: str) -> ForeignArray:
+    """Where memory lies that is to be an arena of so many bytes; ``field`` is what messages call it.
+
+    Raises
+    ------
+    GraphdslError
+        If it cannot be one; see `given_arena`.
+    """
+    found = foreign_array(memory, field)
     defect, remedy = None, 'Pass graphdsl.device_array(device, nbytes, "u1").'
     if found.space != "device" or _is_elsewhere(memory, found.address, device):
         defect = f"it lies elsewhere than on {device.name}"
@@ -69,18 +81,21 @@ def given_arena(memory: Any, made: Plan, device: Driver) -> Arena:
     elif needed and found.address % ALIGNMENT:
         defect = f"it begins at {found.address:#x}, which is no multiple of {ALIGNMENT}"
         remedy = "Cut it at a multiple of that."
-    elif nbytes < needed:
-        defect = f"it has {size_text(nbytes)} ({nbytes}), and the graph needs {needed}"
+    elif _nbytes(found) < needed:
+        defect = f"it has {size_text(_nbytes(found))} ({_nbytes(found)}), and the graph needs {needed}"
         remedy = "Pass as much as graph.plan().nbytes_on(device.ordinal) says."
     if defect is not None:
         raise GraphdslError(
             f"an arena is memory of the device that holds the arrays of an exec, and {defect}",
-            graph=made.name,
-            field="arena",
+            field=field,
             value=repr(memory) if isinstance(memory, DeviceArray) else f"an object of type {type(memory).__name__}",
             remedy=remedy,
         )
-    return Arena(found.address, nbytes, found.keep, next(_tenants))
+    return found
+
+
+def _nbytes(array: ForeignArray) -> int:
+    return prod(array.shape) * array.dtype.itemsize
 
 
 def require_no_memory(made: Plan, bound: Collection[str], ordinal: int) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphdsl.declare.operands import contiguous_strides
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import ArenaError
 from graphdsl.run.blocks import DeviceBlock, freed_with
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.buckets import Bucket
+from graphdsl.serve.lent import Allocator, LentBlock
 
 if TYPE_CHECKING:
     from graphdsl.run.graph_exec import GraphExec
@@ -46,6 +46,8 @@ class Arena:
         What the largest of its execs needs.
     number : int
         Which of the arenas of a cache it is.
+    lender : Allocator, optional
+        What its memory comes from; the driver by default.
 
     Attributes
     ----------
@@ -65,14 +67,16 @@ class Arena:
 
     __slots__ = ("astray", "generation", "holder", "last", "memory", "number", "stream")
 
-    def __init__(self, device: Driver, nbytes: int, number: int) -> None:
+    def __init__(self, device: Driver, nbytes: int, number: int, lender: Allocator | None = None) -> None:
         self.number = number
         self.stream = Stream(device)
         handle = self.stream.handle
-        block, size = DeviceBlock(device, max(nbytes, 1)), (max(nbytes, 1),)
+        nbytes = max(nbytes, 1)
+        block = DeviceBlock(device, nbytes) if lender is None else LentBlock(device, nbytes, lender, self.stream)
         dtype, owner = np.dtype(np.uint8), (block, self.stream)
-        strides = contiguous_strides(size, 1)
-        self.memory = DeviceArray(device, block.address, size, strides, dtype, owner=owner, synchronize=lambda: handle)
+        self.memory = DeviceArray(
+            device, block.address, (nbytes,), (1,), dtype, owner=owner, synchronize=lambda: handle
+        )
         self.generation = 0
         self.last: Bucket | None = None
         self.astray: GraphExec | None = None

@@ -33,6 +33,7 @@ from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.counts import Counts
 from graphdsl.serve.entries import Entries, Entry, close_all
 from graphdsl.serve.events import Observer
+from graphdsl.serve.lent import Allocator
 from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.once import Once
 from graphdsl.serve.padding import Padding
@@ -70,12 +71,20 @@ class CacheBuild:
         patience: float | None = 60.0,
         observer: Observer | Literal["metrics"] | None = "metrics",
         lanes: Lanes = "auto",
+        memory: Allocator | None = None,
     ) -> None:
         _require(callable(build), "build", build, "a function of the sizes of a bucket that gives its graph")
         _require(isinstance(buckets, Buckets), "buckets", buckets, "what graphdsl.Buckets gives")
         _require(type(concurrency) is int and concurrency > 0, "concurrency", concurrency, "a positive integer")
         _require(
             observer in ("metrics", None) or isinstance(observer, Observer), "observer", observer, "a graphdsl.Observer"
+        )
+        lends = memory is None or callable(getattr(memory, "allocate", None))
+        _require(
+            lends,
+            "memory",
+            memory,
+            "an object with allocate(nbytes, stream=), as memory resources of cuda.core have it",
         )
         for name, padding in (inputs or {}).items():
             _require(isinstance(padding, Padding), f"inputs[{name!r}]", padding, "a graphdsl.Padding")
@@ -95,6 +104,7 @@ class CacheBuild:
         self.fallback = fallback
         self.patience = patience
         self.observer = Metrics() if observer == "metrics" else observer
+        self.memory = memory
         self._lanes: Lanes = lanes
         self._changed = Condition()
         self._once = Once(self._changed)
@@ -250,7 +260,13 @@ class CacheBuild:
     def _allocate(self, nbytes: int) -> None:
         if self._arenas:
             return
-        made = [Arena(self.device, nbytes, number) for number in range(self.concurrency)]
+        made: list[Arena] = []
+        try:
+            for number in range(self.concurrency):
+                made.append(Arena(self.device, nbytes, number, self.memory))
+        except BaseException:
+            made.clear()  # else they live as long as the traceback
+            raise
         with self._changed:
             self._require_open()
             self._arenas = made

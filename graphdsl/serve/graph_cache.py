@@ -58,10 +58,14 @@ class GraphCache(CacheSwap):
         Is told of what happens; by default a new `Metrics`, which `stats` asks.
     lanes : int, "auto" or None
         As `Graph.instantiate` takes it.
+    memory : Allocator, optional
+        What lends the arenas their memory, such as a ``cuda.core.DeviceMemoryResource``, which is a stream-ordered
+        pool: its ``allocate(nbytes, stream=)`` is called once for each arena, and ``close()`` of what that gives once
+        no exec and no output uses it. By default each is an allocation of the driver (`cuMemAlloc`).
 
     Attributes
     ----------
-    build, buckets, device, inputs, outputs, sizes, concurrency, max_bytes, fallback, patience, observer
+    build, buckets, device, inputs, outputs, sizes, concurrency, max_bytes, fallback, patience, observer, memory
         As given.
 
     Examples

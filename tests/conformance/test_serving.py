@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 import graphdsl as gd
-from tests.serve.graphs import ask, cache_of, rows, weight_of
+from tests.serve.graphs import Pool, ask, cache_of, rows, weight_of
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -59,7 +61,63 @@ def test_weights_are_swapped_in_all_execs(device, in_place):
 
 def test_what_the_execs_of_a_bucket_take_is_counted(device):
     with cache_of(device) as cache:
-        cache.max_bytes = cache._entries.max_bytes = cache.arena_nbytes + 2 * 6 * 10_240
-        for count in (1, 2, 4, 1, 2, 4):
+        for count in (1, 2):
+            ask(cache, count)
+        cache.max_bytes = cache._entries.max_bytes = cache.nbytes + 1000  # those of a third one are more
+        for count in (4, 1, 2, 4):
             assert np.array_equal(ask(cache, count), 2 * rows(count))
         assert len(cache.built) == 2
+
+
+def pool_of(device):
+    """A pool, and what tells the bytes that are lent."""
+    if device.emulated:
+        pool = Pool(device)
+        return pool, lambda: pool.used
+    from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
+
+    Device(device.ordinal).set_current()
+    resource = DeviceMemoryResource(device.ordinal, DeviceMemoryResourceOptions())
+    return resource, lambda: resource.attributes.used_mem_current
+
+
+def test_arenas_come_from_a_stream_ordered_pool(device):
+    memory, used = pool_of(device)
+    for _ in range(2):
+        with cache_of(device, memory=memory, concurrency=2) as cache:
+            cache.warm_up()
+            assert used() >= 2 * cache.arena_nbytes
+            cache.swap(w=weight_of(device, 3.0))
+            for number in range(8):
+                count = number % 4 + 1
+                assert np.array_equal(ask(cache, count, number), 3 * rows(count, number))
+            with cache(batch=1) as run:
+                run.load(raw=rows(1))
+                run.launch()
+                kept = run["kept"]
+                assert np.array_equal(kept.copy_to_host(), 3 * rows(1))
+        del run
+        assert used() >= cache.arena_nbytes, "an output is held"
+        del kept
+        gc.collect()
+        assert used() == 0
+
+
+def test_a_pool_that_is_at_its_limit_is_told(device):
+    """What is allocated before is given back, and the next request finds room."""
+    memory, used = pool_of(device)
+    allocate, calls = memory.allocate, []
+
+    class Limited:
+        def allocate(self, nbytes, *, stream):
+            calls.append(nbytes)
+            if len(calls) == 2:
+                raise MemoryError("no more")
+            return allocate(nbytes, stream=stream)
+
+    with cache_of(device, memory=Limited(), concurrency=2) as cache:
+        with pytest.raises(gd.BuildError, match=r"bucket batch=2.*MemoryError: no more"):
+            ask(cache, 2)
+        gc.collect()
+        assert used() == 0
+        assert np.array_equal(ask(cache, 2), 2 * rows(2))

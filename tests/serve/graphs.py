@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,53 @@ def scaled(weight: Any, seen: list[int] | None = None):
         return g
 
     return build
+
+
+class Pool:
+    """Lends memory of a device, as memory resources of cuda.core do; what is given back is freed, and faults if used.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Bytes that were asked for.
+    closed : list of int
+        Which of them were given back, in order.
+    returned : callable
+        Is told of each that is given back, before.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.sizes: list[int] = []
+        self.closed: list[int] = []
+        self.returned: Callable[[int], None] = lambda number: None
+
+    def allocate(self, nbytes: int, *, stream: Any) -> Any:
+        assert stream.__cuda_stream__()[1]
+        self.sizes.append(nbytes)
+        return _Lease(self, len(self.sizes) - 1, self.made(nbytes))
+
+    def made(self, nbytes: int) -> Any:
+        return gd.device_array(self.device, nbytes, np.uint8)
+
+    @property
+    def used(self) -> int:
+        """Bytes that were not given back."""
+        return sum(self.sizes) - sum(self.sizes[number] for number in self.closed)
+
+
+class _Lease:
+    def __init__(self, pool: Pool, number: int, memory: Any) -> None:
+        self.pool, self.number, self.memory = pool, number, memory
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.memory.__cuda_array_interface__
+
+    def close(self) -> None:
+        self.pool.returned(self.number)
+        self.pool.closed.append(self.number)
+        self.memory = None
 
 
 def weight_of(device: Any, value: float) -> gd.DeviceArray:

@@ -521,6 +521,7 @@ def test_slow_builds_are_logged(monkeypatch, caplog):
         {"concurrency": 0},
         {"inputs": {"raw": "batch"}},
         {"observer": "metric"},
+        {"memory": lambda nbytes: None},
         {"sizes": {"rows": "count"}},
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from cuda.bindings import driver
+from cuda.core import Stream
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.cuda.calling import error_of, invoke, require_allowed
@@ -26,6 +28,9 @@ class Streams(Context):
 
     def stream_destroy(self, stream: Handle) -> None:
         invoke(driver.cuStreamDestroy, stream)
+
+    def stream_export(self, stream: Handle, owner: Any) -> Any:
+        return Stream.from_handle(stream)  # allocators of cuda.core take no other
 
     def stream_begin_capture(self, stream: Handle) -> None:
         invoke(driver.cuStreamBeginCapture, stream, _THREAD_LOCAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from graphdsl.drivers.base import Handle
 from graphdsl.drivers.emulator.calls.state import LEGACY_STREAMS, State, new_handle
@@ -49,6 +50,9 @@ class Streams(State):
 
     def made_current(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def stream_export(self, stream: Handle, owner: Any) -> Any:
+        return owner
 
     @driver_call("cuStreamDestroy")
     def stream_destroy(self, stream: Handle) -> None:
