@@ -37,6 +37,15 @@ class Side(NamedTuple):
     address: Address
     on_device: bool
 
+    @property
+    def span(self) -> tuple[Address, Address]:
+        """Its first byte, and the one behind its last."""
+        if 0 in self.array.shape:
+            return self.address, self.address
+        steps = zip(self.array.shape, self.array.strides, strict=True)
+        last = sum(stride * (extent - 1) for extent, stride in steps)
+        return self.address, self.address + last + self.array.dtype.itemsize
+
 
 def copy_rows(device: Driver, destination: Side, source: Side, stream: Handle) -> None:
     """Copy between arrays of one shape, whose rows may lie apart; returns when it is done."""

@@ -195,6 +195,37 @@ class DeviceArray:
             else:
                 copy_rows(self.device, self._side, _host_side(source), stream)
 
+    def copy_from_device(self, source: DeviceArray) -> None:
+        """Wait for the launches so far, of both, and copy from memory of a device.
+
+        Parameters
+        ----------
+        source : DeviceArray
+            Of the same shape and dtype. The two have no bytes in common.
+
+        Raises
+        ------
+        GraphdslError
+            If the shape or the dtype differs.
+        DriverError
+            If a launch or the copy failed.
+        """
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise GraphdslError(
+                f"the source of a copy must be a {self.dtype}{list(self.shape)} array",
+                field="source",
+                value=f"{source.dtype}{list(source.shape)}",
+                remedy="View or convert it first.",
+            )
+        source._synchronize()
+        stream = self._synchronize()
+        if not self.nbytes:
+            return
+        source._enter(False)
+        self._enter(True)
+        with told(self.device):
+            copy_rows(self.device, self._side, source._side, stream)
+
     def _enter(self, writes: bool) -> None:
         if self._entering is not None:
             with told(self.device):
@@ -233,16 +264,21 @@ class DeviceArray:
     def _is_contiguous(self) -> bool:
         return layout_of(self.shape, self.strides, self.dtype.itemsize) == "C"
 
+    def meets(self, other: DeviceArray) -> bool:
+        """True if two arrays may have bytes in common."""
+        (first, last), (begin, end) = self._side.span, other._side.span
+        return first < end and begin < last
+
     @property
     def _side(self) -> Side:
         return Side(self, self.address, on_device=True)
 
     @classmethod
-    def first_of(cls, array: DeviceArray, shape: tuple[int, ...]) -> Self:
-        """The first rows of another array, in its memory."""
+    def part_of(cls, array: DeviceArray, shape: tuple[int, ...], begin: tuple[int, ...] = ()) -> Self:
+        """Some rows of another array, in its memory: the first ones, or from where a part begins."""
         return cls(
             array.device,
-            array.address,
+            array.address + sum(first * stride for first, stride in zip(begin, array.strides)),
             shape,
             array.strides,
             array.dtype,

@@ -120,7 +120,7 @@ class Output(DeviceArray):
     @classmethod
     def of(cls, array: DeviceArray, shape: tuple[int, ...], arena: Arena, told: tuple[int, Bucket, str]) -> Output:
         """The first rows of an array of an exec; ``told`` is the launch that left them, its bucket, and the name."""
-        made = cls.first_of(array, shape)
+        made = cls.part_of(array, shape)
         made._arena, made._told = arena, told
         return made
 

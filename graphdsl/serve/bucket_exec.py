@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.arena import Arena, Output
+from graphdsl.serve.buckets import about
+from graphdsl.serve.inputs import Inputs
 from graphdsl.serve.padding import Padding, Sizes
 
 if TYPE_CHECKING:
@@ -38,24 +38,18 @@ class Slot:
         The real sizes that its params have; None if that is not known.
     busy : bool
         True if a launch of it may be in flight.
-    written : dict of str to mapping
-        The sizes with which each input was written last, of those that nobody else writes.
-    staged : dict of str to numpy.ndarray
-        For each input in device memory, what is copied there.
-    shared : frozenset of str
-        The inputs in host memory that nodes or others write, too.
+    inputs : Inputs
+        What is known of its inputs.
     """
 
-    __slots__ = ("arena", "busy", "exec", "shared", "sizes", "staged", "written")
+    __slots__ = ("arena", "busy", "exec", "inputs", "sizes")
 
     def __init__(self, graph_exec: GraphExec, arena: Arena, shared: frozenset[str]) -> None:
         self.exec = graph_exec
         self.arena = arena
-        self.shared = shared
+        self.inputs = Inputs(graph_exec.device, arena.stream.handle, shared)
         self.sizes: Sizes | None = None
         self.busy = False
-        self.written: dict[str, Sizes] = {}
-        self.staged: dict[str, np.ndarray[Any, Any]] = {}
 
     def wait(self) -> None:
         """Wait for the launches of the exec."""
@@ -182,22 +176,27 @@ class Run:
     def load(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         """Write inputs, the real rows of each, and fill the rest as the cache was told.
 
-        Launches of the exec that may read them are waited for first. Arrays of the host are written in place, those of
-        the device copied to. What was filled before is not filled again, unless it was real meanwhile.
+        Launches of the exec that may read them are waited for first. Operands in memory of the host are written in
+        place, and what was filled before is not filled again, unless it was real meanwhile. To those on the device rows
+        of the host are copied with the fill behind them; rows that lie on a device are copied from there, and only the
+        fill comes from the host. But a repeat of the last row is made on the host, and so is what lies in the memory
+        that is written: such rows go there and back. What writes rows on a device must have ended, but for launches
+        of execs of this package.
 
         Parameters
         ----------
         inputs : dict, optional
             Arrays by name; for names that are no Python identifiers.
         **named
-            Arrays of the real size, by the name of the operand.
+            Arrays of the real size, by the name of the operand: what NumPy makes an array of, or memory of a device.
 
         Raises
         ------
         UpdateError
             If an operand is none of the inputs of the cache.
         DeclarationError
-            If the shape of one is not that of the request.
+            If the shape of one is not that of the request, or its numbers do not fit the dtype of the operand; rows on
+            a device are of that dtype.
         """
         if not self._open:
             raise self._closed("loaded")
@@ -208,36 +207,11 @@ class Run:
             padding = self._cache.inputs.get(name)
             if padding is None:
                 raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
-            self._load(name, data, padding)
+            with about(self.bucket):
+                slot.inputs.write(name, self.exec[name], data, padding, self.sizes)
         observer = self._cache.observer
         if observer is not None:
             observer.loaded(self.bucket, slot.arena.number, perf_counter() - began)
-
-    def _load(self, name: str, data: Any, padding: Padding) -> None:
-        slot, array = self._slot, self.exec[name]
-        if isinstance(array, np.ndarray):
-            padding.write(array, data, self.sizes, before=slot.written.pop(name, None), name=name)
-            if name not in slot.shared:
-                slot.written[name] = self.sizes
-            return
-        if not isinstance(array, DeviceArray):
-            raise GraphdslError(
-                "inputs are arrays of the exec, or device arrays of this package",
-                bucket=self.bucket,
-                field=name,
-                value=f"an object of type {type(array).__name__}",
-                remedy="Copy into it by the means of its owner.",
-            )
-        staged = slot.staged.get(name)
-        if staged is None:
-            staged = slot.staged[name] = np.zeros(array.shape, array.dtype)
-        padding.write(staged, data, self.sizes, before=slot.written.pop(name, None), name=name)
-        slot.written[name] = self.sizes
-        if padding.fill is None and padding.scrap is None:  # nobody reads the rest, so that nothing is copied there
-            extents = padding.extents(array.shape, self.sizes, name=name)
-            DeviceArray.first_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
-        else:
-            array.copy_from_host(staged)
 
     def __getitem__(self, name: str) -> Any:
         """What the last launch of the run has left in an operand, or the value of a param.
@@ -314,5 +288,5 @@ def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:
     if padding is None:
         return owner
     if isinstance(owner, DeviceArray):
-        return DeviceArray.first_of(owner, padding.extents(owner.shape, sizes, name=name))
+        return DeviceArray.part_of(owner, padding.extents(owner.shape, sizes, name=name))
     return padding.slice(owner, sizes, name=name)

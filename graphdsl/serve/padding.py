@@ -105,7 +105,7 @@ class Padding:
 
     def relied_on(self, dtype: np.dtype[Any]) -> bool:
         """Whether nodes count on what the rest of an operand of a dtype holds."""
-        if self.fill is None and self.scrap is None:
+        if not self.fills:
             return False
         return dtype.kind not in "fc" if self._relied_on is None else self._relied_on
 
@@ -166,9 +166,7 @@ class Padding:
         """
         given = np.asarray(data)
         value = self._value(out.dtype, name)
-        extents = self.extents(out.shape, sizes, name=name)
-        if given.shape != extents:
-            raise self._wrong_shape(given.shape, extents, sizes, name)
+        extents = self.require_rows(given.shape, out.shape, sizes, name=name)
         if given.dtype != out.dtype:
             given = _converted(given, out.dtype, name)
         out[tuple(map(slice, extents))] = given
@@ -177,6 +175,45 @@ class Padding:
         elif value is not None:
             for part in self._rest(out.shape, sizes, before):
                 out[part] = value
+
+    def require_rows(
+        self, given: tuple[int, ...], whole: tuple[int, ...], sizes: Sizes, *, name: str = "data"
+    ) -> tuple[int, ...]:
+        """Refuse a shape that is not that of the real rows of an operand of the shape ``whole``; gives the right one.
+
+        Raises
+        ------
+        DeclarationError
+            The message names the operand and the dimension.
+        """
+        extents = self.extents(whole, sizes, name=name)
+        if given != extents:
+            raise self._wrong_shape(given, extents, sizes, name)
+        return extents
+
+    @property
+    def fills(self) -> bool:
+        """True if something is written behind the real rows."""
+        return self.fill is not None or self.scrap is not None
+
+    def filling(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], sizes: Sizes, *, name: str = "data"
+    ) -> Iterator[tuple[tuple[int, ...], np.ndarray[Any, Any]]]:
+        """What to write behind the real rows of an operand: where each part begins, and the part; of fills by a value.
+
+        Examples
+        --------
+        >>> for begin, part in Padding("batch", fill=7).filling((4, 2), np.dtype("i4"), {"batch": 3}):
+        ...     print(begin, part)
+        (3, 0) [[7 7]]
+        """
+        value = self._value(dtype, name)
+        if value is not None:
+            for part in self._rest(shape, sizes, None):
+                yield (
+                    tuple(each.start for each in part),
+                    np.full([each.stop - each.start for each in part], value, dtype),
+                )
 
     def fill_rest(self, out: np.ndarray[Any, Any], value: Any, sizes: Sizes) -> None:
         """Write a value into all that is not real, whatever the fill; the tests poison memory with it."""

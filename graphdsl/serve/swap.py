@@ -275,23 +275,15 @@ def _require_apart(copies: Sequence[Copy]) -> None:
     UpdateError
         The message names what is copied and what it lies in.
     """
-    written = Intervals((*_span(each.destination), number) for number, each in enumerate(copies))
+    written = Intervals((*each.destination.span, number) for number, each in enumerate(copies))
     for copy in copies:
-        for number in written.near(*_span(copy.source)):
+        for number in written.near(*copy.source.span):
             raise UpdateError(
                 f"what is copied lies in the memory of {copies[number].name!r}, which is written too",
                 field=copy.name,
                 value=f"{copy.source.address:#x}",
                 remedy="Copy it elsewhere before, or swap without in_place.",
             )
-
-
-def _span(side: Side) -> tuple[int, int]:
-    array = side.array
-    if 0 in array.shape:
-        return side.address, side.address
-    steps = sum(stride * (extent - 1) for extent, stride in zip(array.shape, array.strides, strict=True))
-    return side.address, side.address + steps + array.dtype.itemsize
 
 
 def _found(owner: Any, name: str) -> ForeignArray:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
+from tests.serve import test_inputs
 from tests.serve.graphs import Pool, ask, cache_of, rows, weight_of
+from tests.serve.test_swap import Layers
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -121,3 +123,26 @@ def test_a_pool_that_is_at_its_limit_is_told(device):
         gc.collect()
         assert used() == 0
         assert np.array_equal(ask(cache, 2), 2 * rows(2))
+
+
+@pytest.mark.parametrize("fill", [7, "last"])
+def test_rows_come_from_the_host_and_from_the_device(device, fill):
+    with test_inputs.cache_of(device, fill=fill) as cache:
+        for number, form in enumerate(["host", "device", "foreign"] * 4):
+            shape = (number % 4 + 1, test_inputs.WIDTH, number % 3 + 1)
+            data = np.arange(np.prod(shape), dtype=np.int32).reshape(shape) + 100 * number
+            with cache(batch=shape[0], seq=shape[2]) as run:
+                run.load(x=test_inputs.FORMS[form](device, data))
+                run.launch()
+                found = run["out"]
+            np.testing.assert_array_equal(found, test_inputs.padded(data, found.shape, fill))
+
+
+def test_several_buffers_are_copied_in_place_at_once(device):
+    """What each held is kept meanwhile, in memory of the device and of the host."""
+    layers = Layers(device)
+    with cache_of(device, (2,), build=layers.build) as cache:
+        cache.warm_up()
+        for value in (3.0, 4.0):
+            cache.swap(layers.new(value), in_place=True)
+            assert layers.held(cache) == [value] * 3
