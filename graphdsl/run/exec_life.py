@@ -151,6 +151,7 @@ class ExecLife:
             raise
         if self._forget_launches():  # not if an interrupt ends the wait
             self._launches.waited()
+            self._retired.waited()
         self._retired.poll()
 
     def _forget_launches(self) -> bool:
@@ -208,8 +209,11 @@ class ExecLife:
         return self._unusable is None
 
     def release_replaced(self) -> bool:
-        """Let go of what updates replaced, where no launch can use it any more; gives whether all of it was let go."""
-        self._retired.poll()
+        """Let go of what updates replaced, where no launch can use it any more; gives whether all of it was let go.
+
+        What went wrong in a launch is not told here, but by the next call that waits.
+        """
+        self._retired.look()
         return not self._retired.waiting
 
     def _require_usable(self) -> None:

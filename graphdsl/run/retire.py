@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from graphdsl.drivers.base import Driver, Handle
+from graphdsl.drivers.results import is_fault
 from graphdsl.errors import DriverError
 from graphdsl.forks import Lock
 
@@ -22,37 +23,80 @@ class Retired:
     def __init__(self, device: Driver) -> None:
         self._device = device
         self._waiting: deque[tuple[Handle, list[Callable[[], None]]]] = deque()
+        self._unmarked: list[Callable[[], None]] = []  # the driver gave no event for these: the next one is theirs too
         self._spare: list[Handle] = []
+        self._problem: DriverError | None = None
         self._lock = Lock()  # one thread may update while another one waits, and each looks for what is due
 
     def add(self, releases: list[Callable[[], None]], stream: Handle | None) -> None:
-        """Run ``releases`` once the work now in ``stream`` is done; at once if ``stream`` is None."""
-        self.poll()
+        """Run ``releases`` once the work now in ``stream`` is done; at once if ``stream`` is None.
+
+        Whoever calls has changed something, and cannot take it back: so nothing is refused. What is heard of launches
+        is told by the next `poll`, and what no event marks is kept until a later one does, or `waited` says so.
+        """
+        self.look()
         if stream is None:
             _run(releases)
             return
         with self._lock:
-            event = self._spare.pop() if self._spare else self._device.event_create()
-            try:
-                self._device.event_record(event, stream)
-            except DriverError as problem:
-                self._spare.append(event)
-                if problem.code_name != "CUDA_ERROR_INVALID_HANDLE":
-                    raise
-            else:
-                self._waiting.append((event, releases))
+            self._unmarked += releases
+            if self._mark(stream):
                 return
         # A stream of another device takes no event of this one, so there is nothing for it but to wait.
-        self._device.stream_synchronize(stream)
+        try:
+            self._device.stream_synchronize(stream)
+        except DriverError as problem:
+            self._note(problem)
+        else:
+            self.waited()
+
+    def _mark(self, stream: Handle) -> bool:
+        """Let an event mark the end of what is in a stream; False if the stream takes none."""
+        event = None
+        try:
+            event = self._spare.pop() if self._spare else self._device.event_create()
+            self._device.event_record(event, stream)
+        except DriverError as problem:
+            if event is not None:
+                self._spare.append(event)
+            return event is None or problem.code_name != "CUDA_ERROR_INVALID_HANDLE"
+        self._waiting.append((event, self._unmarked))
+        self._unmarked = []
+        return True
+
+    def waited(self) -> None:
+        """Release what no event marks: no launch is in flight."""
+        with self._lock:
+            releases, self._unmarked = self._unmarked, []
         _run(releases)
 
     @property
     def waiting(self) -> bool:
         """True if something is not due yet, as far as the last look has shown."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._unmarked)
+
+    def look(self) -> None:
+        """Release what is due; what is heard of launches is told by the next `poll`."""
+        try:
+            self.poll()
+        except DriverError as problem:
+            self._note(problem)
+
+    def _note(self, problem: DriverError) -> None:
+        if is_fault(problem):  # an emulator tells of one once; all else is as if nobody had asked
+            self._problem = problem
 
     def poll(self) -> None:
-        """Release what is due."""
+        """Release what is due.
+
+        Raises
+        ------
+        DriverError
+            What went wrong in launches, if that is heard here, or was before.
+        """
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
         while True:
             with self._lock:
                 if not self._waiting or not self._device.event_query(self._waiting[0][0]):
@@ -64,6 +108,7 @@ class Retired:
         """Release everything and give the events back: no launch is in flight."""
         while self._waiting:
             _run(self._take_first())
+        self.waited()
         while self._spare:
             self._device.event_destroy(self._spare.pop())
 

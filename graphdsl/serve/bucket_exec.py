@@ -203,11 +203,11 @@ class Run:
         began, slot = perf_counter(), self._slot
         if slot.busy:
             slot.wait()
-        for name, data in (named if inputs is None else {**inputs, **named}).items():
-            padding = self._cache.inputs.get(name)
-            if padding is None:
-                raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
-            with about(self.bucket):
+        with about(self.bucket):
+            for name, data in (named if inputs is None else {**inputs, **named}).items():
+                padding = self._cache.inputs.get(name)
+                if padding is None:
+                    raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
                 slot.inputs.write(name, self.exec[name], data, padding, self.sizes)
         observer = self._cache.observer
         if observer is not None:
