@@ -125,8 +125,8 @@ def rebind(places: Sequence[Place], owners: Mapping[str, Any]) -> None:
             if names:
                 before, addresses = {name: place.exec[name] for name in names}, place.exec.addresses
                 old += [_Span(addresses[name], _nbytes(place.exec, name), name) for name in names]
+                done.append((place, before))  # first: an interrupt can come when the update is made
                 _update(place, {name: owners[name] for name in names})
-                done.append((place, before))
         require_gone(places, old, owners)
     except BaseException:
         for place, before in reversed(done):

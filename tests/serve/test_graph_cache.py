@@ -83,6 +83,36 @@ def test_inputs_in_device_memory_are_copied_and_padded():
                 assert run["out"][:, 0].tolist() == [count] * count + [7] * (4 - count)
 
 
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_operands_with_one_more_than_their_axis(place):
+    """Offsets of rows: their end is repeated, so that padded rows are empty, and again when a request shrinks."""
+
+    def build(batch):
+        g = gd.Graph("offsets")
+        x = getattr(g, f"{place}_array")("x", batch + 1, np.int32)
+        y, out, whole = (
+            g.device_array("y", batch + 1, np.int32),
+            *(g.host_array(name, batch + 1, np.int32) for name in ("out", "whole")),
+        )
+        with g.sequence():
+            g.memcpy(y, x, name="load")
+            g.memcpy(out, y, name="store")
+            g.memcpy(whole, y, name="all")
+        return g
+
+    options = {"inputs": {"x": gd.Padding("batch + 1", fill="last")}, "outputs": {"out": "batch + 1"}}
+    with gd.GraphCache(build, gd.Buckets(batch=[2, 4]), gd.emulator(), **options) as cache:
+        for count in (4, 3, 1, 2, 3, 4):
+            with cache(batch=count) as run:
+                ends = np.cumsum(np.arange(count + 1))
+                run.load(x=ends)
+                run.launch()
+                assert run["out"].tolist() == ends.tolist()
+                assert run["whole"].tolist() == np.pad(ends, (0, run.bucket["batch"] - count), mode="edge").tolist()
+        with cache(batch=3) as run, pytest.raises(gd.DeclarationError, match=r"has the shape \(4,\)"):
+            run.load(x=[0, 1, 2])
+
+
 def test_only_the_real_rows_are_copied_where_nothing_fills_the_rest():
     device = gd.emulator()
 

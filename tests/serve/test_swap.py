@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import graphdsl as gd
+from graphdsl.run import copies
 from tests.serve.graphs import WIDTH, ask, cache_of, rows, scaled, weight_of
 
 INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
@@ -221,9 +222,9 @@ def calls_of_a_swap(in_place: bool) -> list[tuple[str, int]]:
 def test_all_buffers_are_swapped_or_none_whatever_call_fails(in_place, code):
     """Copies that are short of memory of the device may do with that of the host."""
     steps, done = calls_of_a_swap(in_place), set()
-    copies = {"cuMemcpy3DAsync", "cuMemAlloc", "cuStreamSynchronize"}
+    copying = {"cuMemcpy3DAsync", "cuMemAlloc", "cuStreamSynchronize"}
     updates = {"cuGraphExecKernelNodeSetParams", "cuGraphExecMemcpyNodeSetParams"}
-    assert (copies if in_place else updates) <= {call for call, _ in steps}
+    assert (copying if in_place else updates) <= {call for call, _ in steps}
     for call, after in steps:
         if call == "cuMemFree":  # is not told
             continue
@@ -360,6 +361,30 @@ def test_an_exec_that_cannot_be_put_back_is_given_up(device):
         assert cache.counts.evict == 1
         for count in (1, 2, 4):
             assert (ask(cache, count) == 2 * rows(count)).all()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_interrupt_leaves_all_as_it_was(monkeypatch, in_place):
+    """It comes when an update, or a copy, has just been made."""
+    layers, cache = layered()
+    with cache:
+        cache.warm_up()
+        owner = copies if in_place else cache._entries.by_bucket[cache.buckets.largest].slots[1].exec
+        name, calls = "copy_rows" if in_place else "update", []
+        act = getattr(owner, name)
+
+        def interrupted(*args, **options):
+            act(*args, **options)
+            calls.append(None)
+            if len(calls) == (6 if in_place else 1):  # three copies keep what is there
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.swap(layers.new(3.0), in_place=in_place)
+        monkeypatch.undo()
+        for _ in range(cache.concurrency):
+            assert layers.held(cache) == [2.0] * 3
 
 
 def test_open_requests_are_waited_for_and_later_ones_wait(device):
