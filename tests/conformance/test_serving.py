@@ -78,9 +78,15 @@ def pool_of(device):
         return pool, lambda: pool.used
     from cuda.core import Device, DeviceMemoryResource, DeviceMemoryResourceOptions
 
-    Device(device.ordinal).set_current()
+    gpu = Device(device.ordinal)
+    gpu.set_current()
     resource = DeviceMemoryResource(device.ordinal, DeviceMemoryResourceOptions())
-    return resource, lambda: resource.attributes.used_mem_current
+
+    def used():
+        gpu.sync()  # what is given back is so in the order of its stream
+        return resource.attributes.used_mem_current
+
+    return resource, used
 
 
 def test_arenas_come_from_a_stream_ordered_pool(device):
