@@ -373,7 +373,7 @@ class RefusedError(GraphdslError):
 
 
 class ArenaError(GraphdslError):
-    """What was in an arena is gone: there was a launch in it since."""
+    """What was in an arena is gone: there was a launch in it since, or another request wrote its inputs there."""
 
 
 class ExecUnusableError(GraphdslError):

@@ -208,6 +208,15 @@ class ExecLife:
         """False once the exec is closed, or an update left it undefined."""
         return self._unusable is None
 
+    @property
+    def bucket(self) -> Any:
+        """The `Bucket` that a `GraphCache` built it for, which errors name; None outside of a cache."""
+        return self._launches.bucket
+
+    @bucket.setter
+    def bucket(self, bucket: Any) -> None:
+        self._launches.bucket = bucket
+
     def release_replaced(self) -> bool:
         """Let go of what updates replaced, where no launch can use it any more; gives whether all of it was let go.
 

@@ -8,9 +8,9 @@ remembered. This module must not call the driver.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graphdsl.declare.node import Node
 from graphdsl.drivers.base import Driver, Handle
@@ -55,6 +55,8 @@ class Launches:
         Name of the graph.
     made : int
         How many there were.
+    bucket : Bucket or None
+        What a cache built the exec for; errors name it.
     node_of : callable
         Gives the node that the driver knows by a handle, or None.
     say_array : callable
@@ -64,6 +66,7 @@ class Launches:
     def __init__(self, graph: str, device: Driver) -> None:
         self.graph = graph
         self.made = 0
+        self.bucket: Any = None
         self.node_of: Callable[[Handle], Node | None] = lambda handle: None
         self.say_array: Callable[[MemoryFault, Node], None] = lambda fault, node: None
         self._device = device
@@ -75,6 +78,11 @@ class Launches:
     def in_flight(self) -> InFlight | None:
         """Those that nobody has waited for; None if there are none."""
         return InFlight(self.graph, self._waited + 1, self.made) if self.made > self._waited else None
+
+    @property
+    def of_bucket(self) -> str:
+        """The bucket, for messages."""
+        return "" if self.bucket is None else f" of bucket {self.bucket.name}"
 
     def is_near(self, device: Driver) -> bool:
         """True if they are on the computer of a device: a GPU, or one emulator."""
@@ -99,7 +107,7 @@ class Launches:
         """Say of an error in a call for the exec what is known of its graph, node and launches; gives it back."""
         explain(problem, self._device)
         if problem.graph is None and not is_fault(problem):
-            problem.about(graph=self.graph)
+            problem.about(graph=self.graph, bucket=self.bucket or problem.bucket)
         return problem
 
 
@@ -113,6 +121,7 @@ class _Fault(NamedTuple):
     call: str
     code_name: str
     graph: str | None
+    bucket: Any
     in_flight: tuple[tuple[str, int, int], ...]
 
 
@@ -136,7 +145,7 @@ def explain(problem: DriverError, device: Driver) -> None:
     if context in _lost:
         _blame_first(problem, _lost[context], device)
         return
-    _blame_launches(problem, tuple(each.in_flight for each in everyone if each.in_flight is not None))
+    _blame_launches(problem, {each: each.in_flight for each in everyone if each.in_flight is not None})
     if not device.emulated:
         _note_loss(problem, device, f"{_FIND} {_SEE}")
 
@@ -150,7 +159,8 @@ def blame_run(problem: DriverError, device: Driver, graph: str, node: Node) -> N
 
 def _note_loss(problem: DriverError, device: Driver, advice: str) -> None:
     """Remember that a context is lost, and say so."""
-    _lost[device.name, device.context] = _Fault(problem.call, problem.code_name, problem.graph, problem.in_flight or ())
+    where, known = (device.name, device.context), (problem.graph, problem.bucket)
+    _lost[where] = _Fault(problem.call, problem.code_name, *known, problem.in_flight or ())
     lost = f"The context of {device.name} is lost: each later call fails, and only a new process helps."
     problem.about(remedy=f"{problem.remedy} {lost} {advice}")
 
@@ -174,18 +184,22 @@ def _blame_node(problem: DriverError, everyone: list[Launches]) -> None:
     for launches in everyone:
         node = launches.node_of(problem.node_handle)
         if node is not None:
-            problem.about(graph=launches.graph, node=node.name, location=node.location)
+            known = {"graph": launches.graph, "node": node.name, "location": node.location}
+            problem.about(**known, bucket=launches.bucket or problem.bucket)
             if isinstance(problem, MemoryFault):
                 launches.say_array(problem, node)
             return
 
 
-def _blame_launches(problem: DriverError, in_flight: tuple[InFlight, ...]) -> None:
-    graphs = {each.graph for each in in_flight}
-    shown = ", ".join(map(str, in_flight[:_MOST_SHOWN])) or "no launch of a graph: other work must have failed"
+def _blame_launches(problem: DriverError, launches: Mapping[Launches, InFlight]) -> None:
+    in_flight = tuple(launches.values())
+    graphs, buckets = {each.graph for each in launches}, {each.bucket for each in launches}
+    each_shown = [f"{told}{by.of_bucket}" for by, told in launches.items()][:_MOST_SHOWN]
+    shown = ", ".join(each_shown) or "no launch of a graph: other work must have failed"
     more = f" and those of {len(in_flight) - _MOST_SHOWN} more execs" if len(in_flight) > _MOST_SHOWN else ""
     problem.about(
         graph=graphs.pop() if len(graphs) == 1 else None,
+        bucket=buckets.pop() if len(buckets) == 1 else None,
         rule=f"{problem.rule}. In flight: {shown}{more}",
         in_flight=in_flight,
     )
@@ -196,6 +210,7 @@ def _blame_first(problem: DriverError, first: _Fault, device: Driver) -> None:
     of = "" if first.graph is None else f", with launches of graph {first.graph!r} in flight"
     problem.about(
         graph=first.graph,
+        bucket=first.bucket,
         rule=f"{problem.call} returned {problem.code_name} ({problem.code}): the context of {device.name} was lost "
         f"before, when {first.call} returned {first.code_name}{of}",
         remedy=f"Start a new process. {_FIND} {_SEE}",

@@ -59,13 +59,15 @@ class Arena:
         How many launches there were.
     last : Bucket or None
         Of the last one.
+    loaded : Bucket or None
+        Of the request that has written inputs into the memory since, if that was not the one which launched.
     astray : GraphExec or None
         An exec with launches in streams of others, which nobody may have waited for.
     holder : int or None
         The thread that has it in a ``with`` block.
     """
 
-    __slots__ = ("astray", "generation", "holder", "last", "memory", "number", "stream")
+    __slots__ = ("astray", "generation", "holder", "last", "loaded", "memory", "number", "stream")
 
     def __init__(self, device: Driver, nbytes: int, number: int, lender: Allocator | None = None) -> None:
         self.number = number
@@ -79,26 +81,35 @@ class Arena:
         )
         self.generation = 0
         self.last: Bucket | None = None
+        self.loaded: Bucket | None = None
         self.astray: GraphExec | None = None
         self.holder: int | None = None
 
-    def require(self, generation: int, bucket: Bucket, name: str) -> None:
-        """Refuse to use what a launch left, if there was another one since.
+    def require(self, generation: int, bucket: Bucket, name: str, *, lies_there: bool = True) -> None:
+        """Refuse to use what a launch left, if there was another one since, or inputs of another request.
 
         Raises
         ------
         ArenaError
             The message names the bucket, the operand, and the later launch.
         """
-        if generation == self.generation:
+        loaded = self.loaded if lies_there else None  # the host memory of an exec is its own
+        if generation == self.generation and loaded is None:
             return
+        later = f"a request of bucket {loaded.name} wrote its inputs there" if loaded else ""
+        if generation != self.generation:
+            later = f"there was launch {self.generation}, of bucket {self.last.name if self.last else None}"
         raise ArenaError(
-            f"it was there until the next launch in its arena: launch {generation} left it, and since then there was "
-            f"launch {self.generation}, of bucket {self.last.name if self.last else None}",
+            f"it was there until the next request used its arena: launch {generation} left it, and since then {later}",
             bucket=bucket,
             field=name,
-            remedy="Read it before the next launch, copy it out, or give the cache more arenas with concurrency=.",
+            remedy="Read it before the next request, copy it out, or give the cache more arenas with concurrency=.",
         )
+
+    def written_by(self, bucket: Bucket, generation: int) -> None:
+        """Note that a request writes inputs into the memory, whose last launch was that of a generation."""
+        if generation != self.generation:  # else what is there is its own, and it knows what it writes
+            self.loaded = bucket
 
     def settle(self) -> None:
         """Wait for launches that went elsewhere than into the stream of the arena."""
@@ -112,7 +123,10 @@ class Arena:
 
 
 class Output(DeviceArray):
-    """A device array of an exec in an arena: it can be used until the next launch there, and is refused then."""
+    """A device array of an exec in an arena: it can be used until the next launch there, and is refused then.
+
+    So it is when another request writes inputs there.
+    """
 
     _arena: Arena
     _told: tuple[int, Bucket, str]
@@ -131,6 +145,17 @@ class Output(DeviceArray):
     def _require(self) -> None:
         self._arena.require(*self._told)
 
+    def now(self) -> DeviceArray:
+        """The same memory as an array that is not asked any more whether it may be used.
+
+        Raises
+        ------
+        ArenaError
+            If it must not be used already.
+        """
+        self._require()
+        return DeviceArray.part_of(self, self.shape)
+
     def view(self, shape: int | tuple[int, ...], dtype: Any, *, offset: int = 0) -> Output:
         """See `DeviceArray.view`; the part can be used as long as the whole."""
         part = super().view(shape, dtype, offset=offset)
@@ -142,7 +167,7 @@ class Output(DeviceArray):
         Raises
         ------
         ArenaError
-            If there was a launch in the arena since, or while it was copied.
+            If another request used the arena since, or while it was copied, or this one launched again.
         """
         self._require()
         found = super().copy_to_host(out)

@@ -6,7 +6,8 @@ found or built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -117,19 +118,26 @@ class Run:
             self._leave_stream()
         # First: who reads in another thread what the launch before has left asks again when it is done.
         arena.generation = self._generation = arena.generation + 1
-        arena.last = self.bucket
+        arena.last, arena.loaded = self.bucket, None
         slot.busy = True
         observer = self._cache.observer
         if observer is None:
-            self.exec.launch(stream)
+            self._launch(stream)
             return
         ended = observer.launching(self.bucket, arena.number, self.exec, arena.stream if stream is None else stream)
         began = perf_counter()
-        self.exec.launch(stream)
+        self._launch(stream)
         seconds = perf_counter() - began
         if ended is not None:
             ended()
         observer.launched(self.bucket, arena.number, seconds)
+
+    def _launch(self, stream: Any) -> None:
+        try:  # in place of `about`: a launch takes few microseconds
+            self.exec.launch(stream)
+        except GraphdslError:
+            with about(self.bucket):
+                raise
 
     def _leave_stream(self) -> None:
         """Wait for what was launched in the arena, since a launch elsewhere would not."""
@@ -140,7 +148,8 @@ class Run:
 
     def synchronize(self) -> None:
         """Wait for the launches of the exec; raises what went wrong in them, as `GraphExec.synchronize` does."""
-        self._slot.wait()
+        with about(self.bucket):
+            self._slot.wait()
 
     # Values
 
@@ -153,7 +162,8 @@ class Run:
             raise self._closed("updated")
         self._slot.sizes = None  # a size may be among them
         began = perf_counter()
-        self.exec.update(values, **named)
+        with about(self.bucket):
+            self.exec.update(values, **named)
         self._tell_updated(began)
 
     def _tell_sizes(self) -> None:
@@ -162,7 +172,8 @@ class Run:
         if params:
             slot.sizes = None
             began = perf_counter()
-            slot.exec.update(**{param: self.sizes[axis] for axis, param in params.items()})
+            with about(self.bucket):
+                slot.exec.update({param: self.sizes[axis] for axis, param in params.items()})
             self._tell_updated(began)
         slot.sizes = self.sizes
 
@@ -202,16 +213,21 @@ class Run:
             raise self._closed("loaded")
         began, slot = perf_counter(), self._slot
         if slot.busy:
-            slot.wait()
+            self.synchronize()
         with about(self.bucket):
             for name, data in (named if inputs is None else {**inputs, **named}).items():
                 padding = self._cache.inputs.get(name)
                 if padding is None:
                     raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)
-                slot.inputs.write(name, self.exec[name], data, padding, self.sizes)
+                slot.inputs.write(name, self.exec[name], data, padding, self.sizes, claim=self._claim(name))
         observer = self._cache.observer
         if observer is not None:
             observer.loaded(self.bucket, slot.arena.number, perf_counter() - began)
+
+    def _claim(self, name: str) -> Callable[[], None]:
+        """What is to be called before an input on the device is written: its arena notes that."""
+        external = self.exec.plan.buffers[name].external
+        return _nothing if external else partial(self._slot.arena.written_by, self.bucket, self._generation)
 
     def __getitem__(self, name: str) -> Any:
         """What the last launch of the run has left in an operand, or the value of a param.
@@ -225,17 +241,20 @@ class Run:
         -------
         numpy.ndarray, Output, object or number
             Of host memory of the exec a copy, once the launches are waited for. Of device memory in the arena an array
-            that can be used until the next launch there, and is refused then. All else as `GraphExec` gives it.
+            that can be used until the next launch there, or the inputs of another request, and is refused then. All
+            else as `GraphExec` gives it.
 
         Raises
         ------
         ArenaError
-            If there was a launch in the arena since, of another request or of this one.
+            If there was a launch in the arena since, of another request or of this one, or another request wrote
+            inputs there.
         """
         buffer = self.exec.plan.buffers.get(name) if isinstance(name, str) else None
         padding = self._cache.cuts.get(name)
         if not isinstance(buffer, Buffer) or (buffer.external and padding is None):
-            return self.exec[name]
+            with about(self.bucket):
+                return self.exec[name]
         if buffer.external:
             return _cut(self.exec[name], padding, self.sizes, name)
         if not self._generation:
@@ -246,14 +265,16 @@ class Run:
                 remedy="Call launch() first; load() writes inputs.",
             )
         arena = self._slot.arena
-        arena.require(self._generation, self.bucket, name)
-        found = self.exec[name]
+        arena.require(self._generation, self.bucket, name, lies_there=buffer.space == "device")
+        with about(self.bucket):
+            found = self.exec[name]
         extents = tuple(found.shape) if padding is None else padding.extents(found.shape, self.sizes, name=name)
         if isinstance(found, DeviceArray):
             return Output.of(found, extents, arena, (self._generation, self.bucket, name))
-        self.exec.synchronize()
+        with about(self.bucket):
+            self.exec.synchronize()
         copied = found[tuple(map(slice, extents))].copy()
-        arena.require(self._generation, self.bucket, name)
+        arena.require(self._generation, self.bucket, name, lies_there=False)
         return copied
 
     # The end
@@ -281,6 +302,10 @@ class Run:
             field="run",
             remedy="Ask the cache for another one.",
         )
+
+
+def _nothing() -> None:
+    """For memory that is none of the arena."""
 
 
 def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:

@@ -13,7 +13,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.store import unknown_name
-from graphdsl.errors import BucketError, DeclarationError, GraphdslError
+from graphdsl.drivers.results import is_fault
+from graphdsl.errors import BucketError, DeclarationError, DriverError, GraphdslError
 from graphdsl.serve import proposals
 from graphdsl.serve.proposals import checked_size
 
@@ -262,11 +263,12 @@ class Buckets:
 
 @contextmanager
 def about(bucket: Bucket) -> Iterator[None]:
-    """Around what is done for a bucket: errors name it."""
+    """Around what is done for a bucket: errors name it, but for faults of launches, which may be of another one."""
     try:
         yield
     except GraphdslError as problem:
-        problem.about(bucket=bucket)
+        if not (isinstance(problem, DriverError) and is_fault(problem)):
+            problem.about(bucket=bucket)
         raise
 
 

@@ -284,9 +284,11 @@ class CacheBuild:
             exe = made.enter_context(graph.instantiate(self.device, lanes=self._lanes, **given))
             execs = [exe]
             times.append(perf_counter())
-            for each in others:
-                execs.append(made.enter_context(exe.clone(arena=each.memory, stream=each.stream)))
+            for arena in others:
+                execs.append(made.enter_context(exe.clone(arena=arena.memory, stream=arena.stream)))
                 times.append(perf_counter())
+            for each in execs:
+                each.bucket = bucket
             shared = _written_by_others(exe.plan, self.inputs)
             redeclare_all([graph], owners)
             made.pop_all()

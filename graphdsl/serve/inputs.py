@@ -5,6 +5,7 @@ This module must not know which requests there are, nor what they launch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from graphdsl.declare.interop import device_of, foreign_array
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.errors import DeclarationError, GraphdslError
 from graphdsl.run.device_array import DeviceArray
+from graphdsl.serve.arena import Output
 from graphdsl.serve.padding import LAST, Padding, Sizes
 
 
@@ -36,7 +38,9 @@ class Inputs:
         self._written: dict[str, Sizes] = {}  # with which each was written last; of those on the device, was staged
         self._staged: dict[str, np.ndarray[Any, Any]] = {}  # what is copied to those on the device
 
-    def write(self, name: str, array: Any, data: Any, padding: Padding, sizes: Sizes) -> None:
+    def write(
+        self, name: str, array: Any, data: Any, padding: Padding, sizes: Sizes, *, claim: Callable[[], None]
+    ) -> None:
         """Write the real rows of an input, and fill the rest.
 
         Parameters
@@ -51,6 +55,8 @@ class Inputs:
             What fills the rest.
         sizes : mapping of str to int
             The real sizes.
+        claim : callable
+            Is called before memory of a device is written, once all is found right.
         """
         given = self._of_device(data, name)
         if isinstance(array, np.ndarray):
@@ -66,11 +72,11 @@ class Inputs:
                 remedy="Copy into it by the means of its owner.",
             )
         elif given is None:
-            self._stage(name, array, data, padding, sizes)
+            self._stage(name, array, data, padding, sizes, claim)
         elif padding.fill == LAST or given.meets(array):
-            self._stage(name, array, given.copy_to_host(), padding, sizes)
+            self._stage(name, array, given.copy_to_host(), padding, sizes, claim)
         else:
-            _copy(name, array, given, padding, sizes)
+            _copy(name, array, given, padding, sizes, claim)
 
     def _of_device(self, data: Any, name: str) -> DeviceArray | None:
         """Data that lies in memory of a device; None of all else."""
@@ -82,13 +88,16 @@ class Inputs:
         where = (self._device, found.address, found.shape, found.strides, found.dtype)
         return DeviceArray(*where, owner=found.keep, synchronize=lambda: self._stream, readonly=found.readonly)
 
-    def _stage(self, name: str, array: DeviceArray, data: Any, padding: Padding, sizes: Sizes) -> None:
+    def _stage(
+        self, name: str, array: DeviceArray, data: Any, padding: Padding, sizes: Sizes, claim: Callable[[], None]
+    ) -> None:
         """Write into memory of the host, and copy that."""
         staged = self._staged.get(name)
         if staged is None:
             staged = self._staged[name] = np.zeros(array.shape, array.dtype)
         padding.write(staged, data, sizes, before=self._written.pop(name, None), name=name)
         self._written[name] = sizes
+        claim()
         if padding.fills:
             array.copy_from_host(staged)
         else:  # nobody reads the rest, so that nothing is copied there
@@ -96,7 +105,9 @@ class Inputs:
             DeviceArray.part_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
 
 
-def _copy(name: str, array: DeviceArray, given: DeviceArray, padding: Padding, sizes: Sizes) -> None:
+def _copy(
+    name: str, array: DeviceArray, given: DeviceArray, padding: Padding, sizes: Sizes, claim: Callable[[], None]
+) -> None:
     """Copy what lies on the device; the rest is filled whole, since other execs may have had the memory since."""
     extents = padding.require_rows(given.shape, array.shape, sizes, name=name)
     if given.dtype != array.dtype:
@@ -106,6 +117,8 @@ def _copy(name: str, array: DeviceArray, given: DeviceArray, padding: Padding, s
             value=str(given.dtype),
             remedy=f"Convert it to {array.dtype} first.",
         )
+    given = given.now() if isinstance(given, Output) else given  # it may lie in the same arena
+    claim()
     DeviceArray.part_of(array, extents).copy_from_device(given)
     for begin, filled in padding.filling(array.shape, array.dtype, sizes, name=name):
         DeviceArray.part_of(array, filled.shape, begin).copy_from_host(filled)

@@ -139,6 +139,16 @@ class TestOnAGpu:
         assert (problem.graph, problem.in_flight) == ("good", None)
         assert not faults.is_lost(gpu)
 
+    def test_launches_of_a_cache_are_told_with_their_bucket(self, gpu):
+        execs = [good_graph().instantiate(gpu) for _ in range(2)]
+        for exe, batch in zip(execs, (2, 4), strict=True):
+            exe.bucket = gd.Buckets(batch=[batch]).largest
+            exe.launch()
+        problem = fault(gpu, execs[1].launch, "cuGraphLaunch")
+        assert problem.bucket is None
+        flying = (f"launch 1 of graph 'good' of bucket batch={batch}" for batch in (2, 4))
+        assert sorted(str(problem).partition("In flight: ")[2].partition(". ")[0].split(", ")) == sorted(flying)
+
     def test_of_several_graphs_in_flight_each_may_have_failed(self, gpu):
         first, second = good_graph("first").instantiate(gpu), good_graph("second").instantiate(gpu)
         first.launch()

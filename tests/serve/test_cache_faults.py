@@ -50,8 +50,8 @@ def fault(call: str, after: int) -> None:
         assert (caught.value.call, caught.value.code) == (call, OUT_OF_MEMORY)
         said = str(caught.value)
         del caught  # its traceback has frames, and those the cache
+        assert said.startswith("bucket batch=4"), said
         if not cache.built:  # what failed was building, and not the request behind it
-            assert said.startswith("bucket batch=4"), said
             left = device.live
             assert (left["execs"], left["graphs"]) == (0, 0), "closed, and not just dropped"
             gc.collect()
@@ -71,6 +71,29 @@ def test_a_failure_at_every_driver_call_in_turn():
             fault(call, after)
         except BaseException as problem:
             raise AssertionError(f"with call {after} of {call} failing") from problem
+
+
+def test_a_fault_names_the_bucket_that_failed_whoever_is_told():
+    def build(batch):
+        g = gd.Graph("copy")
+        x, out = g.device_array("x", batch, np.int32), g.host_array("out", batch, np.int32)
+        g.memcpy(out, x, name="store")
+        return g
+
+    buckets, inputs = gd.Buckets(batch=[1, 4]), {"x": gd.Padding("batch", fill=0)}
+    with gd.GraphCache(build, buckets, gd.emulator(), inputs=inputs) as cache:
+        with cache(batch=4) as run:
+            run.launch()  # x was never written
+        with pytest.raises(gd.MemoryFault, match=r"^bucket batch=4, .*'store'") as caught:
+            cache(batch=1)  # the first call that waits is told
+        assert caught.value.bucket == {"batch": 4}
+
+
+def test_errors_of_values_name_the_bucket():
+    with cache_of() as cache, cache(batch=3) as run:
+        for wrong in (lambda: run.update(count="many"), lambda: run["nothing"], lambda: run.launch("a stream")):
+            with pytest.raises(gd.GraphdslError, match=r"^bucket batch=4, "):
+                wrong()
 
 
 def test_an_exception_in_build_leaves_what_was_there():

@@ -93,6 +93,55 @@ def test_what_another_request_has_left_is_waited_for_and_copied():
             assert second["out"][:, 0, 0].tolist() == [5, 7]
 
 
+def copied(cache, batch, value):
+    """The run of a request that has ended, and what it has left on the device."""
+    with cache(batch=batch, seq=3) as run:
+        run.load(x=np.full((batch, WIDTH, 3), value))
+        run.launch()
+        return run, run["y"]
+
+
+@pytest.mark.parametrize("batch", [4, 1], ids=["the same bucket", "another bucket"])
+def test_what_a_launch_left_is_refused_once_another_request_writes_its_inputs_there(batch):
+    with cache_of(gd.emulator()) as cache:
+        run, y = copied(cache, 4, 5)
+        with cache(batch=batch, seq=3) as later:
+            with pytest.raises(gd.DeclarationError, match="shape of x"):
+                later.load(x=np.full((batch, WIDTH, 2), 6))
+            assert (y.copy_to_host() == 5).all(), "nothing was written"
+            later.load(x=np.full((batch, WIDTH, 3), 6))
+            said = (
+                f"bucket batch=4, seq=3, y: .* launch 1 left it, .* bucket batch={later.bucket['batch']}, seq=3 wrote"
+            )
+            for use in (y.copy_to_host, lambda: run["y"]):
+                with pytest.raises(gd.ArenaError, match=said):
+                    use()
+            assert (run["out"] == 5).all(), "that lies elsewhere"
+            later.launch()
+            assert (later["y"].copy_to_host()[:batch] == 6).all()
+            later.load(x=np.full((batch, WIDTH, 3), 7))
+            assert (later["y"].copy_to_host()[:batch] == 6).all(), "whoever launches knows what it writes"
+
+
+def test_inputs_of_the_host_leave_what_is_on_the_device():
+    with cache_of(gd.emulator(), "host") as cache:
+        _, y = copied(cache, 4, 5)
+        with cache(batch=4, seq=3) as later:
+            later.load(x=np.full((4, WIDTH, 3), 6))
+            assert (y.copy_to_host() == 5).all()
+
+
+def test_what_the_request_before_left_in_the_same_arena_is_an_input():
+    with cache_of(gd.emulator()) as cache:
+        _, y = copied(cache, 4, 5)
+        with cache(batch=4, seq=3) as later:
+            later.load(x=y)
+            with pytest.raises(gd.ArenaError):
+                later.load(x=y)
+            later.launch()
+            assert (later["out"] == 5).all()
+
+
 def test_rows_that_lie_where_they_are_to_go():
     device = gd.emulator()
     with cache_of(device) as cache, cache(batch=2, seq=2) as run:
