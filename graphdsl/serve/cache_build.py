@@ -31,11 +31,12 @@ from graphdsl.serve.bucket_exec import Slot
 from graphdsl.serve.buckets import Bucket, Buckets, about
 from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.counts import Counts
-from graphdsl.serve.entries import Entries, Entry, close_all
+from graphdsl.serve.entries import NO_ROOM, Entries, Entry, close_all
 from graphdsl.serve.events import Observer
 from graphdsl.serve.lent import Allocator
 from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.once import Once
+from graphdsl.serve.options import require_options
 from graphdsl.serve.padding import Padding
 from graphdsl.serve.swap import Shared, redeclare_all
 
@@ -73,24 +74,20 @@ class CacheBuild:
         lanes: Lanes = "auto",
         memory: Allocator | None = None,
     ) -> None:
-        _require(callable(build), "build", build, "a function of the sizes of a bucket that gives its graph")
-        _require(isinstance(buckets, Buckets), "buckets", buckets, "what graphdsl.Buckets gives")
-        _require(type(concurrency) is int and concurrency > 0, "concurrency", concurrency, "a positive integer")
-        _require(
-            observer in ("metrics", None) or isinstance(observer, Observer), "observer", observer, "a graphdsl.Observer"
+        require_options(
+            build=build,
+            buckets=buckets,
+            device=device,
+            inputs=inputs,
+            outputs=outputs,
+            sizes=sizes,
+            concurrency=concurrency,
+            max_bytes=max_bytes,
+            fallback=fallback,
+            patience=patience,
+            observer=observer,
+            memory=memory,
         )
-        lends = memory is None or callable(getattr(memory, "allocate", None))
-        _require(
-            lends,
-            "memory",
-            memory,
-            "an object with allocate(nbytes, stream=), as memory resources of cuda.core have it",
-        )
-        for name, padding in (inputs or {}).items():
-            _require(isinstance(padding, Padding), f"inputs[{name!r}]", padding, "a graphdsl.Padding")
-        for axis in sizes or {}:
-            if axis not in buckets.sizes:
-                raise unknown_name(axis, buckets.sizes, "axis of the buckets", DeclarationError)
         self.build = build
         self.buckets = buckets
         self.device = default_device() if device is None else device
@@ -204,13 +201,12 @@ class CacheBuild:
         nbytes = needs[bucket]
         self._make_room(bucket, nbytes, self.concurrency * arena_nbytes, warming)
         try:
-            slots, took = self._instantiated(bucket, self._arenas_there(bucket, arena_nbytes))
+            began = perf_counter()
+            graph = self._graphs.pop(bucket, None) or self._declared(bucket)  # before: build may give arenas up
+            declared = perf_counter() - began
+            slots, took = self._instantiated(bucket, graph, self._arenas_there(bucket, arena_nbytes), declared)
         except BaseException:
-            with self._changed:
-                self._entries.nbytes -= nbytes
-                dropped = self._without_unused_arenas()
-                self._changed.notify_all()
-            del dropped
+            self._count_off(nbytes)
             raise
         why = "warm-up" if warming else "a request"
         with self._changed:
@@ -237,10 +233,10 @@ class CacheBuild:
                     self._entries.remove(entry)
                     self._counts.add("evict", "room for another bucket")
                     given_up.append(entry)
-                elif warming or not self._wait_for(lambda: self._entries.least_used() is not None):
+                elif why := self._who() if warming else self._waited_in_vain():
                     raise RefusedError(
-                        f"there is no room for {size_text(nbytes)} more: {self._who()}",
-                        reason="no room for its execs",
+                        f"there is no room for {size_text(nbytes)} more: {why}",
+                        reason=NO_ROOM,
                         bucket=bucket,
                         field="max_bytes",
                         value=self.max_bytes,
@@ -248,7 +244,33 @@ class CacheBuild:
                     )
                 self._require_open()
             self._entries.nbytes += nbytes
-        self._end(given_up, f"room for bucket {bucket.name}")
+        try:
+            self._end(given_up, f"room for bucket {bucket.name}")
+        except BaseException:
+            self._count_off(nbytes)
+            raise
+
+    def _waited_in_vain(self) -> str:
+        """Wait until some execs can be given up; says why that does not happen, or nothing."""
+
+        def mine() -> bool:
+            held = sum(arena.holder == get_ident() for arena in self._arenas)
+            return self._holds_all() or 0 < held == sum(entry.pins for entry in self._entries)
+
+        there = self._entries.least_used
+        if not self._wait_for(lambda: there() is not None or mine()):
+            return self._who()
+        if self._closed or there() is not None:
+            return ""
+        return f"{self._who()}, in with blocks of this thread, which would wait for itself"
+
+    def _count_off(self, nbytes: int) -> None:
+        """Bytes of what was not built; the arenas go with them if nothing is in them."""
+        with self._changed:
+            self._entries.nbytes -= nbytes
+            dropped = self._without_unused_arenas()
+            self._changed.notify_all()
+        del dropped
 
     def _arenas_there(self, bucket: Bucket, nbytes: int) -> list[Arena]:
         """The arenas; they are allocated for the first bucket that is built."""
@@ -273,10 +295,11 @@ class CacheBuild:
             self._free.extend(made)
             self._entries.nbytes += nbytes * len(made)
 
-    def _instantiated(self, bucket: Bucket, arenas: list[Arena]) -> tuple[tuple[Slot, ...], list[float]]:
-        """An exec in each arena, and the seconds that each took; the graph counts with the first."""
-        times = [perf_counter()]
-        graph = self._graphs.pop(bucket, None) or self._declared(bucket)
+    def _instantiated(
+        self, bucket: Bucket, graph: Graph, arenas: list[Arena], declared: float
+    ) -> tuple[tuple[Slot, ...], list[float]]:
+        """An exec in each arena, and the seconds that each took; those of the graph count with the first."""
+        times = [perf_counter() - declared]
         owners = {name: owner for name, owner in self._owners.items() if name in graph.operands}
         with about(bucket), labelled(bucket.name), ExitStack() as made:
             first, *others = arenas
@@ -303,14 +326,15 @@ class CacheBuild:
         def forgive(entry: Entry, problem: GraphdslError) -> None:
             _logger.error("bucket %s: nobody was told, and its execs are given up: %s", entry.bucket.name, problem)
 
-        for entry in entries:
-            close_all([entry], forgive)
-            if self.observer is not None:
+        close_all(entries, forgive)
+        if self.observer is not None:
+            for entry in entries:
                 self.observer.evicted(entry.bucket, entry.nbytes, why)
 
     def clear(self) -> None:
         """Give up the execs that no request has, and the arenas if no exec is left; what is in flight is waited for."""
         with self._changed:
+            self._changed.wait_for(lambda: self._once.held_by in (None, get_ident()))  # a swap is at work on them
             idle = [entry for entry in self._entries if not entry.pins]
             for entry in idle:
                 self._entries.remove(entry)
@@ -410,13 +434,6 @@ class CacheBuild:
         """In a forked child: locks are open, and nothing is being built."""
         self._changed = Condition()
         self._once = Once(self._changed)
-
-
-def _require(right: bool, field: str, value: Any, rule: str) -> None:
-    if not right:
-        raise DeclarationError(
-            f"this is {rule}", field=field, value=repr(value), remedy="See the docstring of graphdsl.GraphCache."
-        )
 
 
 def _written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
-from graphdsl.errors import RefusedError
+from graphdsl.errors import GraphdslError, RefusedError
 from graphdsl.serve.arena import Arena
 from graphdsl.serve.cache_build import UNUSABLE, CacheBuild
 from graphdsl.serve.swap import Place, Swap, copy_in_place, is_external, rebind, redeclare_all, require_names
@@ -112,7 +112,13 @@ class CacheSwap(CacheBuild):
                     field="cache",
                     remedy="Swap outside of the with block.",
                 )
-            self._once.held = True
+            if self._once.mine:
+                raise GraphdslError(
+                    "building a graph asks the cache to swap, which waits until it is built",
+                    field="cache",
+                    remedy="Swap outside of build.",
+                )
+            self._once.held_by = get_ident()
             try:
                 if not (self._wait_for(lambda: self._once.idle) and self._wait_for(has_all)):
                     raise RefusedError(
@@ -132,7 +138,7 @@ class CacheSwap(CacheBuild):
                 self._resume(taken)
 
     def _resume(self, taken: list[Arena]) -> None:
-        self._once.held = False
+        self._once.held_by = None
         self._free.extend(taken)
         self._changed.notify_all()
 

@@ -13,6 +13,9 @@ from graphdsl.run.blocks import size_text
 from graphdsl.serve.bucket_exec import Slot
 from graphdsl.serve.buckets import Bucket
 
+NO_ROOM, TOO_LITTLE = "no room for its execs", "max_bytes is too small for its execs"
+"""Why a request is refused for want of bytes."""
+
 
 class Entry:
     """The execs of one bucket.
@@ -92,7 +95,7 @@ class Entries:
             raise RefusedError(
                 f"its execs count for {size_text(nbytes)}, the arenas of all buckets for {size_text(arenas)}, and the "
                 f"cache may have {size_text(self.max_bytes)}",
-                reason="max_bytes is too small for its execs",
+                reason=TOO_LITTLE,
                 bucket=bucket,
                 field="max_bytes",
                 value=self.max_bytes,
@@ -118,9 +121,17 @@ class Entries:
 
 
 def close_all(entries: Iterable[Entry], forgive: Callable[[Entry, GraphdslError], None]) -> None:
-    """Give several up; what launches raised that nobody has waited for goes to ``forgive``."""
-    for entry in entries:
+    """Give several up; what launches raised that nobody has waited for goes to ``forgive``.
+
+    An interrupt leaves none behind.
+    """
+
+    def close(entry: Entry) -> None:
         try:
             entry.close()
         except GraphdslError as problem:
             forgive(entry, problem)
+
+    with ExitStack() as stack:
+        for entry in reversed(list(entries)):
+            stack.callback(close, entry)

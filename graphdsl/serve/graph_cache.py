@@ -18,7 +18,7 @@ from graphdsl.serve.bucket_exec import Run
 from graphdsl.serve.buckets import Bucket
 from graphdsl.serve.cache_swap import CacheSwap
 from graphdsl.serve.counts import PADDED, Counts, Event
-from graphdsl.serve.entries import Entry, close_all
+from graphdsl.serve.entries import NO_ROOM, TOO_LITTLE, Entry, close_all
 from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.progress import Progress, shown
 from graphdsl.serve.stats import Stats
@@ -225,6 +225,8 @@ class GraphCache(CacheSwap):
                 try:
                     self._once.do(bucket, partial(self._make, bucket, warming=True))
                 except RefusedError as problem:
+                    if problem.reason not in (NO_ROOM, TOO_LITTLE):
+                        raise
                     _logger.info("%d of %d buckets are warm: %s", done, len(buckets), problem)
                     break
                 made.append(bucket)
@@ -238,14 +240,16 @@ class GraphCache(CacheSwap):
         Raises
         ------
         GraphdslError
-            If a request is open, or a graph is being built; nothing is given up then.
+            If a request is open, a graph is being built, or memory is being swapped; nothing is given up then.
         DriverError
             If a launch failed that nobody has waited for.
         """
         with self._changed:
-            if not self._once.idle or any(entry.pins for entry in self._entries):
+            building = "" if self._once.idle else "; a graph is being built"
+            swapping = "; memory is being swapped" if self._once.held_by is not None else ""
+            if building or swapping or any(entry.pins for entry in self._entries):
                 raise GraphdslError(
-                    f"a cache is closed when nobody uses it, and there are {self._who()}",
+                    f"a cache is closed when nobody uses it, and there are {self._who()}{building}{swapping}",
                     field="cache",
                     remedy="Close the runs first.",
                 )

@@ -33,14 +33,14 @@ class Once:
 
     Attributes
     ----------
-    held : bool
-        True while no job begins but those that a job asks for.
+    held_by : int or None
+        The thread for which no job begins but those that a job asks for.
     """
 
     def __init__(self, changed: Condition) -> None:
         self._changed = changed
         self._jobs: dict[Hashable, _Job] = {}
-        self.held = False
+        self.held_by: int | None = None
 
     @property
     def idle(self) -> bool:
@@ -52,6 +52,12 @@ class Once:
         """True if there is none but those of this thread."""
         me = get_ident()
         return all(job.thread == me for job in self._jobs.values())
+
+    @property
+    def mine(self) -> bool:
+        """True if this thread does one."""
+        me = get_ident()
+        return any(job.thread == me for job in self._jobs.values())
 
     def do(self, key: Hashable, work: Callable[[], None]) -> None:
         """Do work, or wait until another thread has done it.
@@ -70,7 +76,7 @@ class Once:
         """
         me = get_ident()
         with self._changed:
-            self._changed.wait_for(lambda: not self.held or any(job.thread == me for job in self._jobs.values()))
+            self._changed.wait_for(lambda: self.held_by is None or self.mine)
             job = self._jobs.get(key)
             if job is not None:
                 if job.thread == me:
