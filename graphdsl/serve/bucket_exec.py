@@ -17,7 +17,7 @@ from graphdsl.errors import GraphdslError, UpdateError
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.arena import Arena, Output
 from graphdsl.serve.buckets import about
-from graphdsl.serve.inputs import Inputs
+from graphdsl.serve.inputs import Inputs, by_name
 from graphdsl.serve.padding import Padding, Sizes
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Run:
         if slot.busy:
             self.synchronize()
         with about(self.bucket):
-            for name, data in (named if inputs is None else {**inputs, **named}).items():
+            for name, data in by_name(inputs, named, "load").items():
                 padding = self._cache.inputs.get(name)
                 if padding is None:
                     raise unknown_name(name, self._cache.inputs, "input of the cache", UpdateError)

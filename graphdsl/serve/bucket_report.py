@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from graphdsl.errors import BucketError
+from graphdsl.serve.proposals import checked_request
 
 if TYPE_CHECKING:
     from graphdsl.serve.buckets import Bucket, Buckets
@@ -92,7 +93,7 @@ def report(buckets: Buckets, trace: Iterable[Mapping[str, int]]) -> PaddingRepor
     on axis seq                   14.1%
     1 of 10 refused: batch of up to 9
     """
-    often = Counter(tuple(request.items()) for request in trace)
+    often = Counter(tuple(checked_request(request).items()) for request in trace)
     counts: Counter[Bucket] = Counter()
     filled: Counter[Bucket] = Counter()
     real = dict.fromkeys(buckets.axes, 0)

@@ -122,7 +122,7 @@ class Buckets:
     steps = staticmethod(proposals.steps)
     least_padding = staticmethod(proposals.least_padding)
 
-    def __init__(self, **axes: Iterable[int]) -> None:
+    def __init__(self, /, **axes: Iterable[int]) -> None:
         if not axes:
             raise DeclarationError("buckets have one axis at least", remedy="Name it: gd.Buckets(batch=[1, 2, 4]).")
         self.sizes = {axis: _checked_sizes(axis, sizes) for axis, sizes in axes.items()}
@@ -140,7 +140,7 @@ class Buckets:
         """The one that is largest on every axis."""
         return self._bucket(tuple(sizes[-1] for sizes in self.sizes.values()))
 
-    def of(self, **sizes: int) -> Bucket:
+    def of(self, /, **sizes: int) -> Bucket:
         """The smallest bucket that holds a request: on every axis the smallest size at or above its own.
 
         Parameters

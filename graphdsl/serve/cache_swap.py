@@ -14,6 +14,7 @@ from typing import Any
 from graphdsl.errors import GraphdslError, RefusedError
 from graphdsl.serve.arena import Arena
 from graphdsl.serve.cache_build import UNUSABLE, CacheBuild
+from graphdsl.serve.inputs import by_name
 from graphdsl.serve.swap import Place, Swap, copy_in_place, is_external, rebind, redeclare_all, require_names
 
 
@@ -56,7 +57,7 @@ class CacheSwap(CacheBuild):
         RefusedError
             If requests stay open for longer than the cache is patient, or one is open in this thread.
         """
-        given = named if owners is None else {**owners, **named}
+        given = by_name(owners, named, "swap")
         self._needs()
         require_names(given, self._shared)
         with self._swapping, self._alone():

@@ -101,7 +101,7 @@ class GraphCache(CacheSwap):
 
     # Requests
 
-    def __call__(self, **sizes: int) -> Run:
+    def __call__(self, /, **sizes: int) -> Run:
         """The exec of the bucket of a request, in a free arena: a context manager, see `Run`.
 
         Parameters

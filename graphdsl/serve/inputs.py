@@ -5,14 +5,15 @@ This module must not know which requests there are, nor what they launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from graphdsl.declare.interop import device_of, foreign_array
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import DeclarationError, GraphdslError
+from graphdsl.drivers.results import is_fault
+from graphdsl.errors import DeclarationError, DriverError, GraphdslError, UpdateError
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.arena import Output
 from graphdsl.serve.padding import LAST, Padding, Sizes
@@ -58,6 +59,16 @@ class Inputs:
         claim : callable
             Is called before memory of a device is written, once all is found right.
         """
+        try:
+            self._write(name, array, data, padding, sizes, claim)
+        except DriverError as problem:
+            if not is_fault(problem):  # that is of a launch before
+                problem.about(field=name)
+            raise
+
+    def _write(
+        self, name: str, array: Any, data: Any, padding: Padding, sizes: Sizes, claim: Callable[[], None]
+    ) -> None:
         given = self._of_device(data, name)
         if isinstance(array, np.ndarray):
             host = data if given is None else given.copy_to_host()
@@ -103,6 +114,26 @@ class Inputs:
         else:  # nobody reads the rest, so that nothing is copied there
             extents = padding.extents(array.shape, sizes, name=name)
             DeviceArray.part_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
+
+
+def by_name(given: Any, named: Mapping[str, Any], call: str) -> Mapping[str, Any]:
+    """What a call is given by name, and in a dict for names that are no Python identifiers.
+
+    Raises
+    ------
+    UpdateError
+        If it is no dict.
+    """
+    if given is None:
+        return named
+    if isinstance(given, Mapping):
+        return {**given, **named}
+    raise UpdateError(
+        f"what {call} takes is named",
+        field=call,
+        value=f"an object of type {type(given).__name__}",
+        remedy=f'Pass {call}(x=...), or {call}({{"layer0/x": ...}}).',
+    )
 
 
 def _copy(

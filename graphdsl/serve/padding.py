@@ -15,6 +15,7 @@ import numpy as np
 from graphdsl.declare.scalars import convert_scalar
 from graphdsl.errors import DeclarationError
 from graphdsl.serve.buckets import sizes_text
+from graphdsl.serve.proposals import checked_size
 
 Sizes = Mapping[str, int]
 """The real size on each axis."""
@@ -164,7 +165,7 @@ class Padding:
             If the shape of ``data`` is another one, its numbers do not fit the dtype, or the dtype does not have the
             fill. Nothing has been written then.
         """
-        given = np.asarray(data)
+        given = _array(data, name)
         value = self._value(out.dtype, name)
         extents = self.require_rows(given.shape, out.shape, sizes, name=name)
         if given.dtype != out.dtype:
@@ -326,7 +327,7 @@ class _Sized(NamedTuple):
 
     def among(self, sizes: Sizes, name: str) -> int:
         try:
-            return sizes[self.axis] + self.more
+            size = sizes[self.axis]
         except KeyError:
             raise DeclarationError(
                 f"there is no size on the axis {self.axis!r}",
@@ -334,6 +335,9 @@ class _Sized(NamedTuple):
                 value=sizes_text(sizes) or "no axes",
                 remedy="Give the axis of the padding the name that the buckets have for it.",
             ) from None
+        if type(size) is not int or size < 1:
+            size = checked_size(size, self.axis)
+        return size + self.more
 
 
 _SIZED = re.compile(r"\s*([^\s+*/-]+)\s*(?:\+\s*([0-9]+)\s*)?")
@@ -363,6 +367,21 @@ def _checked_axes(axes: Any) -> dict[int, _Sized]:
     return found
 
 
+def _array(data: Any, name: str) -> np.ndarray[Any, Any]:
+    """What NumPy makes of data."""
+    try:
+        if np.ma.is_masked(data):
+            raise ValueError("some of its elements are masked")
+        return np.asarray(data)
+    except Exception as problem:
+        raise DeclarationError(
+            f"this is what NumPy makes an array of: {problem}",
+            field=name,
+            value=f"an object of type {type(data).__name__}",
+            remedy="Pass an array, or lists of the same length.",
+        ) from problem
+
+
 def _converted(data: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:
     """Numbers of another dtype, where none is changed but by rounding."""
     if data.dtype.kind in "iub" and dtype.kind in "iu":
@@ -372,7 +391,11 @@ def _converted(data: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> n
         wrong = int(data.min()) if int(data.min()) < limits.min else int(data.max())
         rule = f"{dtype} holds {limits.min} to {limits.max}, and {wrong} is among the numbers"
     elif np.can_cast(data.dtype, dtype, "same_kind"):
-        return data.astype(dtype)
+        with np.errstate(over="ignore"):  # it is asked below
+            made = data.astype(dtype)
+        if dtype.kind not in "fc" or not (lost := np.isinf(made) & ~np.isinf(data)).any():
+            return made
+        rule = f"{dtype} cannot hold {data[lost][0]}, which is among the numbers"
     else:
         rule = f"this is memory of {dtype}, which does not take {data.dtype}"
     raise DeclarationError(rule, field=f"dtype of {name}", value=str(data.dtype), remedy=f"Pass numbers of {dtype}.")

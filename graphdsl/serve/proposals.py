@@ -46,7 +46,7 @@ def powers_of_two(largest: int, *, least: int = 1) -> list[int]:
     >>> powers_of_two(1000, least=64)
     [64, 128, 256, 512, 1000]
     """
-    _require_positive(largest=largest, least=least)
+    largest, least = checked_size(largest, "largest"), checked_size(least, "least")
     first = (least - 1).bit_length()
     return [*(1 << power for power in range(first, (largest - 1).bit_length())), largest]
 
@@ -66,7 +66,7 @@ def steps(step: int, largest: int) -> list[int]:
     >>> steps(64, 256), steps(100, 250)
     ([64, 128, 192, 256], [100, 200, 250])
     """
-    _require_positive(step=step, largest=largest)
+    step, largest = checked_size(step, "step"), checked_size(largest, "largest")
     return [*range(step, largest, step), largest]
 
 
@@ -92,7 +92,7 @@ def least_padding(sizes: Iterable[int], count: int, weights: Iterable[int] | Non
     >>> least_padding([1, 1, 1, 2, 5, 6, 6, 16], 3)
     [2, 6, 16]
     """
-    _require_positive(count=count)
+    count = checked_size(count, "count")
     total: Counter[int] = Counter()
     for size, weight in zip(sizes, repeat(1) if weights is None else weights):
         total[checked_size(size, "sizes")] += int(weight)
@@ -145,7 +145,20 @@ def for_trace(trace: Iterable[Mapping[str, int]], counts: Mapping[str, int]) -> 
         found, cells = better, fewer
 
 
-def _row(request: Mapping[str, int], axes: Iterable[str]) -> tuple[int, ...]:
+def checked_request(request: Any) -> Mapping[str, int]:
+    """A request of a trace: a mapping."""
+    if isinstance(request, Mapping):
+        return request
+    raise DeclarationError(
+        "a request is a mapping of its axes to its sizes",
+        field="trace",
+        value=f"{request!r} of type {type(request).__name__}",
+        remedy='Record {"batch": 3}.',
+    )
+
+
+def _row(request: Any, axes: Iterable[str]) -> tuple[int, ...]:
+    checked_request(request)
     try:
         return tuple(checked_size(request[axis], axis) for axis in axes)
     except KeyError as missing:
@@ -164,8 +177,3 @@ def _cells(found: Mapping[str, list[int]], columns: Mapping[str, Sequence[int]],
         known = np.array(sizes, np.int64)
         cells = cells * known[np.searchsorted(known, columns[axis])]
     return cells
-
-
-def _require_positive(**sizes: Any) -> None:
-    for name, size in sizes.items():
-        checked_size(size, name)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.declare.store import unknown_name
 from graphdsl.drivers.emulator import Emulator
 from graphdsl.errors import DeclarationError, PaddingError
 from graphdsl.serve.buckets import Bucket, Buckets, sizes_text
@@ -93,6 +94,9 @@ def assert_padding_safe(
     if not outputs:
         raise DeclarationError("there is nothing to compare", field="outputs", remedy="Name the outputs of the cache.")
     _require_names(cache.inputs, inputs)
+    for name in ignore or {}:
+        if name not in outputs:
+            raise unknown_name(name, outputs, "output of the cache", DeclarationError, field="ignore")
     exact: dict[Bucket, Arrays] = {}
     compare = _Comparison(Tolerance(rtol, atol), ignore or {})
 
@@ -101,7 +105,13 @@ def assert_padding_safe(
             if expected is not None:
                 found = expected(data, **sizes)
                 for name in outputs.keys() - found.keys():
-                    raise DeclarationError("what is expected has all outputs", field="expected", value=repr(name))
+                    raise DeclarationError(
+                        "what is expected has all outputs, and this one is missing",
+                        bucket=sizes,
+                        field="expected",
+                        value=repr(name),
+                        remedy=f"Give {', '.join(outputs)}.",
+                    )
                 exact[sizes] = {name: np.asarray(found[name]) for name in outputs}
             else:
                 with PaddingTrial(cache, sizes, outputs) as trial:

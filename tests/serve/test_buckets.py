@@ -262,3 +262,19 @@ def test_the_report_is_a_table():
 def test_a_request_that_is_wrong_is_refused_by_the_report():
     with pytest.raises(gd.DeclarationError, match="a size on every axis"):
         BUCKETS.padding([{"batch": 1}])
+
+
+@pytest.mark.parametrize("take", [lambda trace: BUCKETS.padding(trace), lambda trace: gd.Buckets.for_trace(trace, n=2)])
+def test_a_trace_of_numbers_is_refused(take):
+    with pytest.raises(gd.DeclarationError, match=r"^trace = 3 of type int: a request is a mapping of its axes"):
+        take([3])
+
+
+def test_numbers_of_numpy_are_sizes():
+    assert gd.Buckets.powers_of_two(np.int64(5), least=np.int8(2)) == [2, 4, 5]
+    assert gd.Buckets.steps(np.int64(2), np.int16(5)) == [2, 4, 5]
+    assert gd.Buckets.least_padding(np.array([1, 2, 9]), np.int64(2)) == [2, 9]
+
+
+def test_an_axis_may_have_any_name():
+    assert gd.Buckets(**{"self": [1, 4]}).of(**{"self": 3}) == {"self": 4}

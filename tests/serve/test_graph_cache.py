@@ -558,3 +558,25 @@ def test_slow_builds_are_logged(monkeypatch, caplog):
 def test_what_makes_no_cache_is_refused(wrong):
     with pytest.raises(gd.DeclarationError):
         cache_of(**{"build": scaled(None), **wrong})
+
+
+def test_what_is_not_named_is_refused(cache):
+    with cache(batch=3) as run, pytest.raises(gd.UpdateError, match="bucket batch=4, load = an object of type list"):
+        run.load([rows(3)])
+    with pytest.raises(gd.UpdateError, match=r"^swap = an object of type int: what swap takes is named"):
+        cache.swap(3)
+
+
+def test_a_failing_copy_names_the_input():
+    device = gd.emulator()
+
+    def build(batch):
+        g = gd.Graph("copy")
+        g.memcpy(g.host_array("out", batch, np.int32), g.device_array("x", batch, np.int32), name="store")
+        return g
+
+    with gd.GraphCache(build, gd.Buckets(batch=[2]), device, inputs={"x": gd.Padding("batch")}) as made:
+        run = made(batch=2)
+        device.fail_next("cuMemcpyHtoDAsync", 2)
+        with run, pytest.raises(gd.DriverError, match=r"^bucket batch=2, x: cuMemcpyHtoDAsync returned"):
+            run.load(x=[1, 2])

@@ -228,6 +228,42 @@ def test_numbers_that_would_change_are_refused(data, dtype, said):
 
 
 @pytest.mark.parametrize(
+    ("data", "dtype", "said"),
+    [
+        ([1.0, -1e300], np.float32, r"float32 cannot hold -1e\+300"),
+        ([1, 2**40], np.float16, f"float16 cannot hold {2**40}"),
+        ([1, 1e300j], np.complex64, r"complex64 cannot hold .*1e\+300j"),
+    ],
+)
+def test_numbers_that_would_be_infinite_are_refused(data, dtype, said):
+    out = np.zeros(4, dtype)
+    with pytest.raises(gd.DeclarationError, match=rf"^dtype of x = .*: {said}") as caught:
+        gd.Padding("n", fill=0).write(out, data, {"n": 2}, name="x")
+    assert caught.value.field == "dtype of x"
+    assert not out.any()
+    gd.Padding("n", fill=0).write(out, [np.inf, np.nan], {"n": 2})  # those are told apart from it
+    assert np.isinf(out[0])
+
+
+@pytest.mark.parametrize("data", [[[1], [2, 3]], np.ma.array([1, 2], mask=[False, True])], ids=["ragged", "masked"])
+def test_what_is_no_array_is_refused_and_named(data):
+    out = np.zeros(4)
+    with pytest.raises(gd.DeclarationError, match=r"^x = an object of type .*: this is what NumPy makes an array of: "):
+        gd.Padding("n", fill=0).write(out, data, {"n": 2}, name="x")
+    assert not out.any()
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True])
+def test_sizes_are_positive_integers(size):
+    padding = gd.Padding("n", fill="last")
+    with pytest.raises(gd.DeclarationError, match=f"^n = {size}.*: a size is a positive integer"):
+        padding.slice(np.arange(4), {"n": size})
+    with pytest.raises(gd.DeclarationError, match="a size is a positive integer"):
+        padding.write(np.zeros(4), [], {"n": size})
+    assert padding.slice(np.arange(4), {"n": np.int8(2)}).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
     ("data", "dtype"), [([1, 2], np.uint8), ([1.5, 2.0], np.float16), ([True, False], np.int8), ([1, 2], np.float32)]
 )
 def test_numbers_that_fit_are_converted(data, dtype):

@@ -535,3 +535,9 @@ def test_there_is_something_to_compare():
     made.outputs = {"z": ()}
     with pytest.raises(gd.DeclarationError, match="no array of this name"):
         gd.testing.assert_padding_safe(made, {"x": X})
+
+
+def test_what_is_ignored_must_be_an_output():
+    made, _ = appending(gd.Padding("batch", scrap=5))
+    with pytest.raises(gd.DeclarationError, match=r"^ignore = 'keep': there is no output of the cache .*kept"):
+        gd.testing.assert_padding_safe(made, APPENDED, ignore={"keep": 5})
