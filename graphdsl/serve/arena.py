@@ -7,12 +7,14 @@ must not know what a request is.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphdsl.drivers.base import Driver, Handle
-from graphdsl.errors import ArenaError
+from graphdsl.errors import ArenaError, ExecUnusableError, MemoryFault
 from graphdsl.run.blocks import DeviceBlock, freed_with
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.buckets import Bucket
@@ -136,6 +138,8 @@ class Output(DeviceArray):
         """The first rows of an array of an exec; ``told`` is the launch that left them, its bucket, and the name."""
         made = cls.part_of(array, shape)
         made._arena, made._told = arena, told
+        if not isinstance(array, Output):
+            made._synchronize = partial(_settled, array._synchronize, arena)
         return made
 
     def _enter(self, writes: bool) -> None:
@@ -170,8 +174,12 @@ class Output(DeviceArray):
             If another request used the arena since, or while it was copied, or this one launched again.
         """
         self._require()
-        found = super().copy_to_host(out)
-        self._require()  # another thread may have launched meanwhile
+        try:
+            found = super().copy_to_host(out)
+        except MemoryFault:
+            self._require()  # of an emulator, which sees that another thread launched meanwhile
+            raise
+        self._require()  # a GPU does not
         return found
 
     @property
@@ -182,3 +190,11 @@ class Output(DeviceArray):
     def __dlpack__(self, **options: Any) -> Any:
         self._require()
         return super().__dlpack__(**options)
+
+
+def _settled(synchronize: Callable[[], Handle], arena: Arena) -> Handle:
+    """Wait for the launches of an exec in an arena; gives a stream for what follows."""
+    try:
+        return synchronize()
+    except ExecUnusableError:  # it was given up, and its launches are before all that follows in the stream
+        return arena.stream.handle

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import unknown_name
-from graphdsl.errors import GraphdslError, UpdateError
+from graphdsl.errors import ExecUnusableError, GraphdslError, UpdateError
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.arena import Arena, Output
 from graphdsl.serve.buckets import about
@@ -253,10 +253,9 @@ class Run:
         buffer = self.exec.plan.buffers.get(name) if isinstance(name, str) else None
         padding = self._cache.cuts.get(name)
         if not isinstance(buffer, Buffer) or (buffer.external and padding is None):
-            with about(self.bucket):
-                return self.exec[name]
+            return self._operand(name)
         if buffer.external:
-            return _cut(self.exec[name], padding, self.sizes, name)
+            return _cut(self._operand(name), padding, self.sizes, name)
         if not self._generation:
             raise GraphdslError(
                 "what an exec has of its own is undefined until the run has launched it",
@@ -266,8 +265,7 @@ class Run:
             )
         arena = self._slot.arena
         arena.require(self._generation, self.bucket, name, lies_there=buffer.space == "device")
-        with about(self.bucket):
-            found = self.exec[name]
+        found = self._operand(name)
         extents = tuple(found.shape) if padding is None else padding.extents(found.shape, self.sizes, name=name)
         if isinstance(found, DeviceArray):
             return Output.of(found, extents, arena, (self._generation, self.bucket, name))
@@ -276,6 +274,20 @@ class Run:
         copied = found[tuple(map(slice, extents))].copy()
         arena.require(self._generation, self.bucket, name, lies_there=False)
         return copied
+
+    def _operand(self, name: str) -> Any:
+        try:
+            with about(self.bucket):
+                return self.exec[name]
+        except ExecUnusableError:
+            if self._open:
+                raise
+            raise GraphdslError(
+                "the run is closed, and the cache has given its exec up since",
+                bucket=self.bucket,
+                field=name,
+                remedy="Read what is needed before the run ends; what was read of device memory before stays.",
+            ) from None
 
     # The end
 

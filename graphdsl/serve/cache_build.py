@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -16,9 +16,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphdsl.compile.accesses import accesses
 from graphdsl.declare.expressions import Param
-from graphdsl.declare.nodes import buffers_of
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import unknown_name
 from graphdsl.errors import BuildError, DeclarationError, GraphdslError, RefusedError
@@ -33,6 +31,7 @@ from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.counts import Counts
 from graphdsl.serve.entries import NO_ROOM, Entries, Entry, close_all
 from graphdsl.serve.events import Observer
+from graphdsl.serve.inputs import written_by_others
 from graphdsl.serve.lent import Allocator
 from graphdsl.serve.metrics import Metrics
 from graphdsl.serve.once import Once
@@ -42,7 +41,7 @@ from graphdsl.serve.swap import Shared, redeclare_all
 
 if TYPE_CHECKING:
     from graphdsl.drivers.base import Driver
-    from graphdsl.plan import Lanes, Plan
+    from graphdsl.plan import Lanes
     from graphdsl.run.graph_exec import GraphExec
 
 _logger = logging.getLogger("graphdsl")
@@ -224,16 +223,19 @@ class CacheBuild:
     def _make_room(self, bucket: Bucket, nbytes: int, arenas: int, warming: bool) -> None:
         """Count the bytes of what is to be built; gives up what was not used for longest."""
         given_up = []
+
+        def has_room() -> bool:
+            return self._entries.has_room(nbytes if self._arenas else nbytes + arenas)
+
         with self._changed:
             self._entries.require_possible(bucket, nbytes, arenas)
-            more = nbytes if self._arenas else nbytes + arenas
-            while not self._entries.has_room(more):
+            while not has_room():
                 entry = None if warming else self._entries.least_used()
                 if entry is not None:
                     self._entries.remove(entry)
                     self._counts.add("evict", "room for another bucket")
                     given_up.append(entry)
-                elif why := self._who() if warming else self._waited_in_vain():
+                elif why := self._who() if warming else self._waited_in_vain(has_room):
                     raise RefusedError(
                         f"there is no room for {size_text(nbytes)} more: {why}",
                         reason=NO_ROOM,
@@ -250,17 +252,19 @@ class CacheBuild:
             self._count_off(nbytes)
             raise
 
-    def _waited_in_vain(self) -> str:
-        """Wait until some execs can be given up; says why that does not happen, or nothing."""
+    def _waited_in_vain(self, has_room: Callable[[], bool]) -> str:
+        """Wait until there is room, or some execs can be given up; says why that does not happen, or nothing."""
 
         def mine() -> bool:
             held = sum(arena.holder == get_ident() for arena in self._arenas)
             return self._holds_all() or 0 < held == sum(entry.pins for entry in self._entries)
 
-        there = self._entries.least_used
-        if not self._wait_for(lambda: there() is not None or mine()):
+        def possible() -> bool:
+            return has_room() or self._entries.least_used() is not None
+
+        if not self._wait_for(lambda: possible() or mine()):
             return self._who()
-        if self._closed or there() is not None:
+        if self._closed or possible():
             return ""
         return f"{self._who()}, in with blocks of this thread, which would wait for itself"
 
@@ -312,7 +316,7 @@ class CacheBuild:
                 times.append(perf_counter())
             for each in execs:
                 each.bucket = bucket
-            shared = _written_by_others(exe.plan, self.inputs)
+            shared = written_by_others(exe.plan, self.inputs)
             redeclare_all([graph], owners)
             made.pop_all()
         slots = tuple(Slot(exe, arena, shared) for exe, arena in zip(execs, arenas, strict=True))
@@ -339,9 +343,11 @@ class CacheBuild:
             for entry in idle:
                 self._entries.remove(entry)
                 self._counts.add("evict", "clear")
+            self._changed.notify_all()
         self._end(idle, "clear")
         with self._changed:
             dropped = self._without_unused_arenas()
+            self._changed.notify_all()
         del dropped
 
     def _without_unused_arenas(self) -> list[Arena]:
@@ -434,15 +440,3 @@ class CacheBuild:
         """In a forked child: locks are open, and nothing is being built."""
         self._changed = Condition()
         self._once = Once(self._changed)
-
-
-def _written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:
-    """The inputs that a graph writes, too, or whose memory others have."""
-    written = {
-        access.array.buffer.name
-        for node in made.nodes
-        if any(buffer.name in inputs for buffer in buffers_of(node))
-        for access in accesses(node)
-        if access.writes
-    }
-    return frozenset(name for name in inputs if name in written or made.buffers[name].external)

@@ -5,15 +5,18 @@ This module must not know which requests there are, nor what they launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
+from graphdsl.compile.accesses import accesses
 from graphdsl.declare.interop import device_of, foreign_array
+from graphdsl.declare.nodes import buffers_of
 from graphdsl.drivers.base import Driver, Handle
 from graphdsl.drivers.results import is_fault
 from graphdsl.errors import DeclarationError, DriverError, GraphdslError, UpdateError
+from graphdsl.plan import Plan
 from graphdsl.run.device_array import DeviceArray
 from graphdsl.serve.arena import Output
 from graphdsl.serve.padding import LAST, Padding, Sizes
@@ -153,3 +156,15 @@ def _copy(
     DeviceArray.part_of(array, extents).copy_from_device(given)
     for begin, filled in padding.filling(array.shape, array.dtype, sizes, name=name):
         DeviceArray.part_of(array, filled.shape, begin).copy_from_host(filled)
+
+
+def written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:
+    """The inputs that a graph writes, too, or whose memory others have."""
+    written = {
+        access.array.buffer.name
+        for node in made.nodes
+        if any(buffer.name in inputs for buffer in buffers_of(node))
+        for access in accesses(node)
+        if access.writes
+    }
+    return frozenset(name for name in inputs if name in written or made.buffers[name].external)

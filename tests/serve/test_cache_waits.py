@@ -38,6 +38,35 @@ def test_what_another_thread_has_is_waited_for():
         timer.join()
 
 
+def test_room_that_comes_back_since_a_build_failed_is_taken():
+    started, go_on, on = threading.Event(), threading.Event(), []
+    device = gd.emulator()
+    right = scaled(weight_of(device, 2.0))
+
+    def build(batch):
+        if on and batch == 1:
+            started.set()
+            go_on.wait(5)
+            raise RuntimeError
+        return right(batch)
+
+    def fails():
+        with pytest.raises(gd.BuildError):
+            cache(batch=1)
+
+    with cache_of(device, build=build, max_bytes=bytes_for_one(), patience=1) as cache:
+        ask(cache, 4)
+        cache.clear()
+        cache._graphs.clear()  # else the graph that was planned is built
+        on.append(True)
+        failing = threading.Thread(target=fails)
+        failing.start()
+        assert started.wait(5)
+        threading.Timer(0.05, go_on.set).start()
+        assert np.array_equal(ask(cache, 4), 2 * rows(4)), "there was no exec to give up, but room"
+        failing.join()
+
+
 def asking(act, **options) -> gd.GraphCache:
     """A cache whose build does something with it, once the first execs are there."""
     device = gd.emulator()

@@ -13,7 +13,7 @@ import pytest
 import graphdsl as gd
 from graphdsl.serve.costs import exec_nbytes
 from graphdsl.serve.events import Observer
-from tests.serve.graphs import ask, cache_of, rows, scaled, weight_of
+from tests.serve.graphs import WIDTH, ask, cache_of, rows, scaled, weight_of
 
 
 @pytest.fixture
@@ -580,3 +580,53 @@ def test_a_failing_copy_names_the_input():
         device.fail_next("cuMemcpyHtoDAsync", 2)
         with run, pytest.raises(gd.DriverError, match=r"^bucket batch=2, x: cuMemcpyHtoDAsync returned"):
             run.load(x=[1, 2])
+
+
+@pytest.mark.parametrize("end", ["clear", "close"])
+def test_an_output_outlives_its_exec(end):
+    cache = cache_of()
+    with cache(batch=3) as run:
+        run.load(raw=rows(3))
+        run.launch()
+        kept = run["kept"]
+    getattr(cache, end)()
+    assert np.array_equal(kept.copy_to_host(), 2 * rows(3))
+    assert np.array_equal(kept.view((2, WIDTH), np.float32).copy_to_host(), 2 * rows(2))
+    for name in ("kept", "out"):
+        with pytest.raises(gd.GraphdslError, match=rf"^bucket batch=4, {name}: .* has given its exec up since"):
+            run[name]
+    cache.close()
+
+
+def test_an_output_of_an_exec_that_made_room_is_there_until_the_next_launch():
+    device = gd.emulator()
+    with cache_of(device) as cache:
+        with cache(batch=3) as run:
+            run.load(raw=rows(3))
+            run.launch()
+            kept = run["kept"]
+        cache.max_bytes = cache._entries.max_bytes = cache.nbytes + 1000
+        with cache(batch=1) as later:
+            assert [bucket["batch"] for bucket in cache.built] == [1]
+            assert np.array_equal(kept.copy_to_host(), 2 * rows(3))
+            later.load(raw=rows(1))
+            later.launch()
+            with pytest.raises(gd.ArenaError):
+                kept.copy_to_host()
+
+
+def test_a_launch_of_another_thread_while_an_output_is_read(monkeypatch, cache):
+    with cache(batch=3) as run:
+        run.load(raw=rows(3))
+        run.launch()
+        kept = run["kept"]
+    entered, others = gd.DeviceArray._enter, [1]
+
+    def enter(array, writes):
+        if others:
+            ask(cache, others.pop())
+        entered(array, writes)
+
+    monkeypatch.setattr(gd.DeviceArray, "_enter", enter)
+    with pytest.raises(gd.ArenaError, match="launch 2, of bucket batch=1"):
+        kept.copy_to_host()
