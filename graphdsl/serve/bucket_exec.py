@@ -6,6 +6,7 @@ found or built.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
@@ -82,7 +83,7 @@ class Run:
         self._cache = cache
         self._entry = entry
         self._slot = slot = entry.slots[number]
-        self._open = True
+        self._open = False  # as long as making it may fail
         self._generation = 0
         self.bucket = entry.bucket
         self.sizes = sizes
@@ -91,6 +92,7 @@ class Run:
             self._tell_sizes()
         if slot.arena.astray is not None:
             slot.arena.settle()
+        self._open = True
 
     # Launching
 
@@ -303,6 +305,17 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            said = f"{self!r} was dropped, and not closed: until it is collected nobody else gets its arena"
+            self._open = False
+            cache = self._cache
+            cache._dropped.append((self._entry, self._slot.arena))
+            if cache._changed.acquire(timeout=0.01):  # no longer: collection may come with any other lock held
+                cache._changed.notify_all()
+                cache._changed.release()
+            warnings.warn(said, ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         return f"<Run of bucket {self.bucket.name}{'' if self._open else ', closed'}>"

@@ -74,18 +74,7 @@ class CacheBuild:
         memory: Allocator | None = None,
     ) -> None:
         require_options(
-            build=build,
-            buckets=buckets,
-            device=device,
-            inputs=inputs,
-            outputs=outputs,
-            sizes=sizes,
-            concurrency=concurrency,
-            max_bytes=max_bytes,
-            fallback=fallback,
-            patience=patience,
-            observer=observer,
-            memory=memory,
+            build, buckets, device, inputs, outputs, sizes, concurrency, max_bytes, fallback, patience, observer, memory
         )
         self.build = build
         self.buckets = buckets
@@ -107,6 +96,8 @@ class CacheBuild:
         self._entries = Entries(max_bytes)
         self._arenas: list[Arena] = []
         self._free: deque[Arena] = deque()
+        self._dropped: deque[tuple[Entry, Arena]] = deque()  # from finalizers, which take no lock
+        self._ended: list[Entry] = []
         self._counts = Counts()
         self._owners: dict[str, Any] = {}
         self._shared: dict[str, Shared] = {}
@@ -339,6 +330,7 @@ class CacheBuild:
         """Give up the execs that no request has, and the arenas if no exec is left; what is in flight is waited for."""
         with self._changed:
             self._changed.wait_for(lambda: self._once.held_by in (None, get_ident()))  # a swap is at work on them
+            self._take_dropped()
             idle = [entry for entry in self._entries if not entry.pins]
             for entry in idle:
                 self._entries.remove(entry)
@@ -398,24 +390,39 @@ class CacheBuild:
 
     def _wait_for(self, condition: Callable[[], bool]) -> bool:
         """Wait with the lock until something holds, or patience ends; gives whether it does."""
-        return self._changed.wait_for(lambda: condition() or self._closed, self.patience)
+
+        def over() -> bool:
+            self._take_dropped()
+            return condition() or self._closed
+
+        return self._changed.wait_for(over, self.patience)
 
     def _give_back(self, entry: Entry, arena: Arena | None = None) -> None:
         """End a request, with its arena if it has one; an exec that it left unusable is given up."""
-        unusable = arena is not None and not entry.slots[arena.number].exec.usable
         with self._changed:
-            if unusable and not entry.lost:
-                self._lose(entry)
-            if arena is not None:
-                arena.holder = None
-                self._free.append(arena)
-            entry.pins -= 1
+            self._take_back(entry, arena)
+            self._take_dropped()
+            ended, self._ended = self._ended, []
             self._changed.notify_all()
-            ended = entry.lost and not entry.pins  # nobody needs its execs any more
-        if ended:
-            self._end([entry], UNUSABLE)
+        self._end(ended, UNUSABLE)
         if self._swapped:
             self._let_go()
+
+    def _take_back(self, entry: Entry, arena: Arena | None) -> None:
+        """What a request had, with the lock held."""
+        if arena is not None:
+            if not (entry.lost or entry.slots[arena.number].exec.usable):
+                self._lose(entry)
+            arena.holder = None
+            self._free.append(arena)
+        entry.pins -= 1
+        if entry.lost and not entry.pins:
+            self._ended.append(entry)  # nobody needs its execs any more
+
+    def _take_dropped(self) -> None:
+        """What runs had that were dropped, and not closed, with the lock held."""
+        while self._dropped:
+            self._take_back(*self._dropped.popleft())
 
     def _lose(self, entry: Entry) -> None:
         """Let no more requests get execs of which one is unusable. The lock is held."""

@@ -245,6 +245,7 @@ class GraphCache(CacheSwap):
             If a launch failed that nobody has waited for.
         """
         with self._changed:
+            self._take_dropped()
             building = "" if self._once.idle else "; a graph is being built"
             swapping = "; memory is being swapped" if self._once.held_by is not None else ""
             if building or swapping or any(entry.pins for entry in self._entries):

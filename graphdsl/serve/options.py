@@ -20,7 +20,6 @@ _ALLOCATOR = "an object with allocate(nbytes, stream=), as memory resources of c
 
 
 def require_options(
-    *,
     build: Any,
     buckets: Any,
     device: Any,

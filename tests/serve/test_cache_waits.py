@@ -67,6 +67,55 @@ def test_room_that_comes_back_since_a_build_failed_is_taken():
         failing.join()
 
 
+def test_a_run_that_is_dropped_gives_back_what_it_had():
+    with cache_of(patience=1) as cache:
+        with pytest.warns(ResourceWarning, match="<Run of bucket batch=4> was dropped, and not closed"):
+            cache(batch=3)
+        assert np.array_equal(ask(cache, 1), 2 * rows(1))
+        with pytest.warns(ResourceWarning):
+            cache(batch=3)
+        cache.clear()
+        assert cache.built == ()
+        with pytest.warns(ResourceWarning):
+            cache(batch=3)
+        (done,) = cache.swap(w=weight_of(cache.device, 3.0))
+        assert done.execs == 1
+        with pytest.warns(ResourceWarning):
+            cache(batch=3)
+
+
+def test_whoever_waits_gets_what_a_dropped_run_had():
+    with cache_of(patience=5) as cache:
+        runs, found = [cache(batch=3)], []
+        waiting = threading.Thread(target=lambda: found.append(ask(cache, 1)))
+        waiting.start()
+        waiting.join(0.05)
+        with pytest.warns(ResourceWarning):
+            runs.clear()
+        waiting.join()
+        assert np.array_equal(found[0], 2 * rows(1))
+
+
+def test_a_run_may_be_collected_while_the_lock_is_held():
+    with cache_of(patience=1) as cache:
+        runs = [cache(batch=3)]
+        with cache._changed:
+            with pytest.warns(ResourceWarning):
+                runs.clear()
+            assert not cache._free, "nothing changes in the middle of what the lock is for"
+        assert np.array_equal(ask(cache, 3), 2 * rows(3))
+
+
+def test_a_run_that_could_not_be_made_is_not_dropped(recwarn):
+    with cache_of(patience=1) as cache:
+        ask(cache, 3)
+        cache.device.fail_next("cuGraphExecKernelNodeSetParams", 2)
+        with pytest.raises(gd.DriverError):
+            cache(batch=4)
+        assert np.array_equal(ask(cache, 3), 2 * rows(3))
+    assert not [each for each in recwarn if each.category is ResourceWarning]
+
+
 def asking(act, **options) -> gd.GraphCache:
     """A cache whose build does something with it, once the first execs are there."""
     device = gd.emulator()
