@@ -60,9 +60,10 @@ def test_many_short_kernels_are_threaded_without_being_told():
     assert made.ends == (True, True)
 
 
-def test_the_graph_of_the_example_is_measured_too(few):
+def test_the_graph_of_the_example_is_measured_too(few, monkeypatch):
+    monkeypatch.setattr(lanes, "WAYS", {way: WAYS[way] for way in (NONE, AUTO)})
     found = dict(lanes._example(gd.emulator(), Clock()))
-    assert set(found) == set(WAYS)
+    assert set(found) == {NONE, AUTO}
 
 
 def a_run(auto):
