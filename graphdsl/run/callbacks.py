@@ -154,7 +154,10 @@ class HostCalls:
     def raise_failure(self) -> None:
         """Raise the first of what calls have raised and nobody has been told yet, if anything."""
         for failure in self.failures.taken():
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # else its traceback, which has this frame, would keep it and all that called
 
     def release(self, token: int) -> None:
         """Forget a call that no launch can make any more."""

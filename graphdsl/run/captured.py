@@ -109,9 +109,12 @@ class Captures:
             return graph, kept
         if graph:
             device.graph_destroy(graph)
-        if raised is not None and not isinstance(raised, Exception):  # an interrupt
-            raise raised
-        raise capture_failure(node, ended, raised) from raised or ended
+        try:
+            if raised is not None and not isinstance(raised, Exception):  # an interrupt
+                raise raised
+            raise capture_failure(node, ended, raised) from raised or ended
+        finally:
+            del raised, ended  # else their tracebacks, which have this frame, would keep them and all that called
 
     def _emulated(self, node: CapturedNode, args: list[Any], stream: Handle) -> Callable[[], Any]:
         """What is called while the stream of an emulator is recorded."""

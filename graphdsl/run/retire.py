@@ -95,8 +95,11 @@ class Retired:
             What went wrong in launches, if that is heard here, or was before.
         """
         problem, self._problem = self._problem, None
-        if problem is not None:
-            raise problem
+        try:
+            if problem is not None:
+                raise problem
+        finally:
+            del problem  # else its traceback, which has this frame, would keep it and all that called
         while True:
             with self._lock:
                 if not self._waiting or not self._device.event_query(self._waiting[0][0]):

@@ -93,10 +93,12 @@ class Sender:
         blame(problem, self._nodes[index])
         blame_changes(problem, changes(index))
         restore()
-        if is_fault(problem):
-            raise problem  # there is no context to send to
-        self._send_back(Batch(*(part[:count] for part in batch)), self._nodes[index])
-        raise problem
+        try:
+            if not is_fault(problem):  # else there is no context to send to
+                self._send_back(Batch(*(part[:count] for part in batch)), self._nodes[index])
+            raise problem
+        finally:
+            del problem  # else its traceback, which has this frame, would keep it and all that called
 
     def _send_back(self, batch: Batch, blamed: Node) -> None:
         _, kinds, handles, params = batch

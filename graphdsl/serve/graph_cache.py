@@ -6,7 +6,7 @@ A request is bucketed, gets the exec in a free arena, and gives it back. This mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from time import perf_counter
@@ -126,7 +126,10 @@ class GraphCache(CacheSwap):
         try:
             bucket = self.buckets.of(**sizes)
         except BucketError as problem:
-            return self._turned_down(sizes, f"larger than the largest bucket on {problem.axis}", problem)
+            fallback = self._turned_down(sizes, f"larger than the largest bucket on {problem.axis}")
+            if fallback is None:
+                raise
+            return fallback(**sizes)
         padded = not bucket.is_exactly(sizes)
         arena, queued = None, 0.0
         with self._changed:
@@ -139,7 +142,11 @@ class GraphCache(CacheSwap):
             try:
                 entry, arena, queued = self._waited(bucket, padded)
             except RefusedError as problem:
-                return self._turned_down(sizes, problem.reason, problem.about(bucket=bucket))
+                fallback = self._turned_down(sizes, problem.reason)
+                if fallback is None:
+                    problem.about(bucket=bucket)
+                    raise
+                return fallback(**sizes)
         try:
             if self.observer is not None:
                 self.observer.served(bucket, arena.number, sizes, queued)
@@ -186,19 +193,15 @@ class GraphCache(CacheSwap):
                     self._counts.add(*PADDED)
             return entry, arena, queued
 
-    def _turned_down(self, sizes: Mapping[str, int], why: str, problem: GraphdslError) -> Run:
-        """What a request gets that gets nothing here: what the fallback gives, whatever that is."""
+    def _turned_down(self, sizes: Mapping[str, int], why: str) -> Callable[..., Run] | None:
+        """Count a request that gets nothing here, and tell of it; gives the fallback, whatever that gives."""
         event: Event = "refused" if self.fallback is None else "fallback"
         with self._changed:
             self._counts.add(event, why)
-        if self.fallback is None:
-            if self.observer is not None:
-                self.observer.refused(sizes, why)
-            raise problem
         if self.observer is not None:
-            self.observer.fell_back(sizes, why)
-        found: Run = self.fallback(**sizes)
-        return found
+            tell = self.observer.refused if self.fallback is None else self.observer.fell_back
+            tell(sizes, why)
+        return self.fallback
 
     # Before requests
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 import graphdsl as gd
@@ -84,3 +87,18 @@ def test_a_code_that_nobody_explains_is_told_as_the_driver_does(node):
     failure = capture_failure(node, DriverError("cuStreamBeginCapture", 700, RESULTS[700].name), None)
     assert (failure.code, failure.code_name) == (700, "CUDA_ERROR_ILLEGAL_ADDRESS")
     assert "cuStreamBeginCapture returned" in str(failure)
+
+
+def test_the_error_of_a_capture_goes_with_whoever_has_it():
+    device, g = gd.emulator(), gd.Graph()
+    g.capture(work, emulate=lambda: None, name="gemm")
+    device.fail_next("cuStreamEndCapture", 900)
+    gc.disable()
+    try:
+        try:
+            g.instantiate(device)
+        except gd.GraphdslError as problem:
+            known, cause = weakref.ref(problem), weakref.ref(problem.__cause__)
+        assert (known(), cause()) == (None, None), "they would keep what their callers have until the next collection"
+    finally:
+        gc.enable()

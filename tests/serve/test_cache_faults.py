@@ -141,6 +141,59 @@ def test_the_error_of_a_build_goes_with_whoever_has_it(quick_collections):
         gc.enable()
 
 
+def too_large(cache):
+    cache(batch=9)
+
+
+def without_arena(cache):
+    with cache(batch=1):
+        cache(batch=1)
+
+
+def host_node(cache):
+    with cache(batch=4) as run:
+        run.launch()
+        run.synchronize()
+
+
+def update(cache):
+    with cache(batch=4) as run:
+        cache.device.fail_next("cuGraphExecKernelNodeSetParams", OUT_OF_MEMORY)
+        run.update(count=2)
+
+
+def with_a_host_node():
+    def build(batch):
+        g = gd.Graph("raising")
+        g.host(lambda: 1 / 0, name="divide")
+        return g
+
+    return gd.GraphCache(build, gd.Buckets(batch=[4]), gd.emulator(), observer=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "act"),
+    [
+        (cache_of, too_large),
+        (cache_of, without_arena),
+        (cache_of, update),
+        (with_a_host_node, host_node),
+    ],
+)
+def test_an_error_keeps_nothing_once_it_was_seen(make, act, quick_collections):
+    gc.disable()
+    try:
+        with make() as cache:
+            cache.warm_up()
+            try:
+                act(cache)
+            except gd.GraphdslError as problem:
+                known = weakref.ref(problem)
+            assert known() is None, "it would keep what its callers have, such as a run, until the next collection"
+    finally:
+        gc.enable()
+
+
 def test_an_interrupt_in_build_lets_the_next_one_try():
     device = gd.emulator()
     right, tries = scaled(weight_of(device, 2.0)), []
