@@ -404,7 +404,8 @@ class CacheBuild:
             self._take_dropped()
             ended, self._ended = self._ended, []
             self._changed.notify_all()
-        self._end(ended, UNUSABLE)
+        if ended:
+            self._end(ended, UNUSABLE)
         if self._swapped:
             self._let_go()
 

@@ -370,7 +370,7 @@ def _checked_axes(axes: Any) -> dict[int, _Sized]:
 def _array(data: Any, name: str) -> np.ndarray[Any, Any]:
     """What NumPy makes of data."""
     try:
-        if np.ma.is_masked(data):
+        if isinstance(data, np.ma.MaskedArray) and np.ma.is_masked(data):
             raise ValueError("some of its elements are masked")
         return np.asarray(data)
     except Exception as problem:
