@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphdsl.run.blocks import size_text
-from graphdsl.serve.remarks import launching, overhead, remarks, time_text
+from graphdsl.serve.remarks import overhead, remarks, time_text
 from graphdsl.serve.times import Summary
 
 TIMES = ("launch", "gpu", "queue", "instantiate", "upload", "load", "update")
@@ -70,20 +70,15 @@ class ExecStats:
     @property
     def overhead(self) -> float:
         """The share that launching has of a run by itself; 0 before GPU time was measured."""
-        return overhead(*self._run)
+        return overhead(self.launch.quantile(0.5), self.gpu.quantile(0.5))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What there is to say of it: launching takes too much, or the graph no longer pays. See `remarks`."""
         if self.emulated or self.gpu.count < _ENOUGH:
             return ()
-        return tuple(remarks(self.nodes, *self._run, self.padding))
-
-    @property
-    def _run(self) -> tuple[float, float]:
-        """Seconds of a run by itself: of the processor to launch it, and of the GPU."""
-        gpu = self.gpu.quantile(0.5)
-        return launching(self.launch.quantile(0.5), self.launch.shortest, gpu), gpu
+        launch, gpu = self.launch.quantile(0.5), self.gpu.quantile(0.5)
+        return tuple(remarks(self.nodes, launch, gpu, self.padding))
 
     def to_json(self) -> dict[str, Any]:
         """A dict for `json.dumps`; times in seconds."""
