@@ -156,7 +156,8 @@ def chart(found: dict[str, Any], path: Path) -> None:
             colour = "C0" if span == "token" else "C1"
             right.plot(list(loads), waits, style, color=colour, label=f"{label}, {percentile}", zorder=3)
     right.set(title="waiting, ms", xlabel="requests a second", yscale="log")
-    right.set_ylim(top=4 * right.get_ylim()[1])  # room for the names of four lines
+    left.set_ylim(bottom=left.get_ylim()[0] / 6)  # room for the names of four lines, here and there
+    right.set_ylim(top=4 * right.get_ylim()[1])
     for axes, columns in ((left, 1), (right, 2)):
         axes.grid(alpha=0.4, zorder=0)
         axes.legend(frameon=False, ncols=columns)
