@@ -17,7 +17,7 @@ from graphdsl.plan import plan
 from graphdsl.run.graph_exec import GraphExec
 from tests.conformance import kernels
 
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
