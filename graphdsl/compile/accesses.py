@@ -6,7 +6,7 @@ Numba is imported for graphs that have such kernels, and for no others. This mod
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphdsl.compile.access_places import Bytes, Sizes, places, symbols_of
@@ -99,6 +99,11 @@ def explained(node: Node) -> Iterator[Told]:
         if not own:
             yield Told(field, array, None, "")
         yield from (Told(field, array, access, "" if access.known else argument.why) for access in own)
+
+
+def written_by(nodes: Iterable[Node]) -> set[str]:
+    """Names of the buffers that nodes write."""
+    return {access.array.buffer.name for node in nodes for access in accesses(node) if access.writes}
 
 
 def _holds(operand: Any, array: Array) -> bool:

@@ -12,7 +12,7 @@ from graphdsl.declare.elementwise import ElementwiseKernel
 from graphdsl.declare.expressions import Expr, value_of
 from graphdsl.declare.node import Node
 from graphdsl.declare.nodes import BatchMemOpNode, CapturedNode, HostNode, KernelNode, MemcpyNode, MemsetNode
-from graphdsl.declare.operands import Array, Extent
+from graphdsl.declare.operands import Array, Extent, span_nbytes
 from graphdsl.declare.touches import Touches, arrays_in
 
 Span = tuple[int, int]
@@ -61,13 +61,10 @@ class Access(NamedTuple):
             start = int(value_of(array.offset, values, memo)) + int(value_of(self.skipped, values, memo))
             if self.nbytes is not None:
                 return start, start + int(value_of(self.nbytes, values, memo))
-            shape = [int(value_of(extent, values, memo)) for extent in array.shape]
+            shape = tuple(int(value_of(extent, values, memo)) for extent in array.shape)
         except (ArithmeticError, KeyError):
             return 0, array.buffer.allocation_nbytes
-        if 0 in shape:
-            return start, start
-        steps = sum(stride * (extent - 1) for stride, extent in zip(array.strides, shape, strict=True))
-        return start, start + steps + array.dtype.itemsize
+        return start, start + span_nbytes(shape, array.strides, array.dtype.itemsize)
 
 
 def accesses(node: Node) -> Iterator[Access]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import networkx as nx
 
-from graphdsl.compile.accesses import accesses
+from graphdsl.compile.accesses import accesses, written_by
 from graphdsl.declare.condition import Condition
 from graphdsl.declare.definition import Definition
 from graphdsl.declare.embed import Contents
@@ -259,7 +259,7 @@ def _why(node: Node, outputs: dict[str, Buffer]) -> str:
         return "it orders nothing that is left"
     if node.bodies:
         return "nothing in it is left"
-    written = sorted({each.array.buffer.name for each in accesses(node) if each.writes})
+    written = sorted(written_by([node]))
     if not written:
         return "it writes nothing"
     return f"{', '.join(outputs)} {'follows' if len(outputs) == 1 else 'follow'} from nothing in {', '.join(written)}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdsl.declare.operands import span_nbytes
 from graphdsl.declare.rows import dimensions
 from graphdsl.drivers.base import Address, Driver, Handle
 from graphdsl.drivers.results import OUT_OF_MEMORY
@@ -40,11 +41,8 @@ class Side(NamedTuple):
     @property
     def span(self) -> tuple[Address, Address]:
         """Its first byte, and the one behind its last."""
-        if 0 in self.array.shape:
-            return self.address, self.address
-        steps = zip(self.array.shape, self.array.strides, strict=True)
-        last = sum(stride * (extent - 1) for extent, stride in steps)
-        return self.address, self.address + last + self.array.dtype.itemsize
+        array = self.array
+        return self.address, self.address + span_nbytes(array.shape, array.strides, array.dtype.itemsize)
 
 
 def copy_rows(device: Driver, destination: Side, source: Side, stream: Handle) -> None:

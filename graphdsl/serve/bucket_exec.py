@@ -254,10 +254,11 @@ class Run:
         """
         buffer = self.exec.plan.buffers.get(name) if isinstance(name, str) else None
         padding = self._cache.cuts.get(name)
-        if not isinstance(buffer, Buffer) or (buffer.external and padding is None):
+        if not isinstance(buffer, Buffer):
             return self._operand(name)
         if buffer.external:
-            return _cut(self._operand(name), padding, self.sizes, name)
+            owner = self._operand(name)
+            return owner if padding is None else _cut(owner, padding, self.sizes, name)
         if not self._generation:
             raise GraphdslError(
                 "what an exec has of its own is undefined until the run has launched it",
@@ -333,10 +334,8 @@ def _nothing() -> None:
     """For memory that is none of the arena."""
 
 
-def _cut(owner: Any, padding: Padding | None, sizes: Sizes, name: str) -> Any:
+def _cut(owner: Any, padding: Padding, sizes: Sizes, name: str) -> Any:
     """The real part of memory of others."""
-    if padding is None:
-        return owner
     if isinstance(owner, DeviceArray):
         return DeviceArray.part_of(owner, padding.extents(owner.shape, sizes, name=name))
     return padding.slice(owner, sizes, name=name)

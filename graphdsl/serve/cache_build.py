@@ -342,18 +342,18 @@ class CacheBuild:
             self._changed.notify_all()
         del dropped
 
-    def _without_unused_arenas(self) -> list[Arena]:
-        """The same if no exec is left in them, and no other thread builds one."""
-        if not self._entries.by_bucket and self._once.alone and len(self._free) == len(self._arenas):
-            return self._without_arenas()
-        return []
-
     def _without_arenas(self) -> list[Arena]:
         """Part from the arenas; who has them then drops them without the lock, since that waits for the device."""
         arenas, self._arenas = self._arenas, []
         self._entries.nbytes -= sum(arena.memory.nbytes for arena in arenas)
         self._free.clear()
         return arenas
+
+    def _without_unused_arenas(self) -> list[Arena]:
+        """The same if no exec is left in them, and no other thread builds one."""
+        if not self._entries.by_bucket and self._once.alone and len(self._free) == len(self._arenas):
+            return self._without_arenas()
+        return []
 
     # Arenas
 

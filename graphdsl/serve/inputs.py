@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdsl.compile.accesses import accesses
+from graphdsl.compile.accesses import written_by
 from graphdsl.declare.interop import device_of, foreign_array
 from graphdsl.declare.nodes import buffers_of
 from graphdsl.drivers.base import Driver, Handle
@@ -115,8 +115,8 @@ class Inputs:
         if padding.fills:
             array.copy_from_host(staged)
         else:  # nobody reads the rest, so that nothing is copied there
-            extents = padding.extents(array.shape, sizes, name=name)
-            DeviceArray.part_of(array, extents).copy_from_host(staged[tuple(map(slice, extents))])
+            real = padding.slice(staged, sizes, name=name)
+            DeviceArray.part_of(array, real.shape).copy_from_host(real)
 
 
 def by_name(given: Any, named: Mapping[str, Any], call: str) -> Mapping[str, Any]:
@@ -160,11 +160,5 @@ def _copy(
 
 def written_by_others(made: Plan, inputs: Collection[str]) -> frozenset[str]:
     """The inputs that a graph writes, too, or whose memory others have."""
-    written = {
-        access.array.buffer.name
-        for node in made.nodes
-        if any(buffer.name in inputs for buffer in buffers_of(node))
-        for access in accesses(node)
-        if access.writes
-    }
+    written = written_by(node for node in made.nodes if any(buffer.name in inputs for buffer in buffers_of(node)))
     return frozenset(name for name in inputs if name in written or made.buffers[name].external)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from graphdsl.compile.accesses import accesses
+from graphdsl.compile.accesses import written_by
 from graphdsl.declare.interop import host_view
 from graphdsl.declare.operands import Buffer
 from graphdsl.declare.store import unknown_name
@@ -110,9 +110,7 @@ class PaddingTrial:
             if buffer is None or buffer.allocated:
                 raise unknown_name(name, self._buffers, "array", DeclarationError)
             padding.check(name, buffer.shape, buffer.dtype, size)
-        self._written = {
-            access.array.buffer.name for node in preorder(graph) for access in accesses(node) if access.writes
-        }
+        self._written = written_by(preorder(graph))
         owners = {name: owner for name, owner in cache.owners.items() if name in self._buffers}
         # What lies between nodes is poisoned, too, and so has bytes of its own.
         self._exec = graph.instantiate(cache.device, share_memory=False, owners=owners)

@@ -91,15 +91,26 @@ def batch(engine: Engine, count: int, answer: int, repeats: int) -> dict[str, An
         ``step``: milliseconds of a step when many are launched behind each other and no token is read: what the device
         takes.
     """
-    rates, gaps, steps = [], [], []
+    steps = []
+
+    def together() -> list[float]:
+        times, step = _together(engine, count, answer)
+        steps.append(step)
+        return times
+
+    return {**_repeated(together, count, repeats), "step": spread(steps[1:]).median}
+
+
+def _repeated(measured: Callable[[], list[float]], count: int, repeats: int) -> dict[str, Any]:
+    """``tokens_s`` and ``token`` of so many requests, of which all have a token at each time that is measured."""
+    rates, gaps = [], []
     for repeat in range(repeats + 1):
         with no_collection():
-            times, step = _together(engine, count, answer)
+            times = measured()
         if repeat:
             gaps += np.diff(times).tolist()
             rates.append(count * (len(times) - 1) / (times[-1] - times[0]))
-            steps.append(step)
-    return {"tokens_s": spread(rates).median, "token": traces.percentiles(gaps), "step": spread(steps).median}
+    return {"tokens_s": spread(rates).median, "token": traces.percentiles(gaps)}
 
 
 def _together(engine: Engine, count: int, answer: int) -> tuple[list[float], float]:
@@ -130,16 +141,13 @@ def _prompt(config: Config, seed: int) -> list[int]:
 
 def in_transformers(model: Any, count: int, answer: int, repeats: int) -> dict[str, Any]:
     """The same of transformers, without ``step``; see `transformers_step`. The first repeat counts for nothing."""
-    rates, gaps = [], []
-    for repeat in range(repeats + 1):
-        prompts = [_prompt(SMOLLM2_135M, i) for i in range(count)]
+    prompts = [_prompt(SMOLLM2_135M, i) for i in range(count)]
+
+    def together() -> list[float]:
         steps = transformers_step.Steps(model, prompts, answer)
-        with no_collection():
-            times = transformers_step.read_behind(steps.launch, steps.tokens, answer)
-        if repeat:
-            gaps += np.diff(times).tolist()
-            rates.append(count * (len(times) - 1) / (times[-1] - times[0]))
-    return {"tokens_s": spread(rates).median, "token": traces.percentiles(gaps)}
+        return transformers_step.read_behind(steps.launch, steps.tokens, answer)
+
+    return _repeated(together, count, repeats)
 
 
 def replayed(engine: Engine, rate: float) -> dict[str, Any]:

@@ -12,10 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .engine import AHEAD
 from .weights import Config
-
-AHEAD = 3
-"""Steps that are in flight while a token is read, as in the engine."""
 
 _WARM = 3  # steps before the capture: code is loaded and workspaces are allocated
 

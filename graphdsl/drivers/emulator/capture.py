@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from graphdsl.declare.interop import host_view
+from graphdsl.declare.operands import span_nbytes
 from graphdsl.drivers.base import Address, Handle
 from graphdsl.drivers.emulator.graph import Graph, Node
 from graphdsl.drivers.emulator.machine import Machine
@@ -38,8 +39,7 @@ def exposed(machine: Machine, address: Address, shape: tuple[int, ...], strides:
     """Emulated memory as a NumPy array; what was not written before holds ``0xCD``, and counts as written."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    nbytes = sum(stride * (extent - 1) for stride, extent in zip(strides, shape)) + dtype.itemsize
-    data = machine.space.exposed(address, nbytes)
+    data = machine.space.exposed(address, span_nbytes(shape, strides, dtype.itemsize))
     return host_view(data.ctypes.data, shape, strides, dtype, data)
 
 
